@@ -81,7 +81,7 @@ def run_seed(seed: int, folder: Path, overrides: list[str], fresh: int) -> Outco
         console=Console(quiet=True),
     )
     trials, best = result.record.trials, result.best
-    baseline = choose_baseline(trials, result.record.name)
+    baseline = choose_baseline(result.record)
     tables = make_tables(result.record)
     lead = judge_lead(tables, fit_sweep(tables))
     assert best is not None

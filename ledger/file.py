@@ -158,7 +158,7 @@ def _describe_damage(path: Path, place: str, fault: str, is_copy: bool) -> UserE
         )
     folder = SweepFolder(path.parent)
     again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() else ""
-    return UserError(f"{path}{place}: {fault}.{again} Remove the sweep: sweep rm {folder.name}.")
+    return UserError(f"{path}{place}: {fault}.{again} Remove the sweep: sweep rm {folder.called}.")
 
 
 def _read_lines(path: Path) -> list[bytes]:

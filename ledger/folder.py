@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ledger import STORAGE_VARIABLE, SWEEPS
 from ledger.names import check_name
 from training.errors import UserError
 from training.process.text_files import keep_json, parse_json, recall_json
@@ -54,6 +56,12 @@ class SweepFolder:
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def called(self) -> str:
+        """The name as a command here finds it: with `--storage` where that is another folder than the default."""
+        default, there = Path(os.environ.get(STORAGE_VARIABLE) or SWEEPS).absolute(), self.path.absolute().parent
+        return self.name if self.is_copy or there == default else f"{self.name} --storage {shlex.quote(str(there))}"
 
     @property
     def is_copy(self) -> bool:
@@ -115,7 +123,7 @@ class SweepFolder:
             lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
             raise UserError(
-                f"{self.name} is running in {_name_holder(holder)}. Stop it first: sweep stop {self.name}."
+                f"{self.name} is running in {_name_holder(holder)}. Stop it first: sweep stop {self.called}."
             ) from None
         except OSError as error:
             raise cannot_write("--storage", self.path, error) from None
@@ -216,8 +224,8 @@ def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:
     folder = SweepFolder(storage / check_name(name, "--name"))
     if folder.path.exists():
         raise UserError(
-            f"--name={name}: {folder.path} exists already. Choose another name, continue it (sweep resume {name}), or "
-            f"remove it (sweep rm {name})."
+            f"--name={name}: {folder.path} exists already. Choose another name, continue it (sweep resume {folder.called}), or "
+            f"remove it (sweep rm {folder.called})."
         )
     return folder
 
@@ -265,7 +273,7 @@ def describe_loss(folder: SweepFolder) -> str:
     again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() else ""
     return (
         f"{folder.name}: its ledger, {folder.ledger}, is missing, so the results of its trials are lost.{again} Remove the "
-        f"sweep: sweep rm {folder.name}."
+        f"sweep: sweep rm {folder.called}."
     )
 
 

@@ -34,9 +34,9 @@ def check_name(name: str, field: str = "") -> str:
 
 
 def own_place(folder: str, name: str, sweep_id: str, read_id: Callable[[Path], str | None], ending: str = "") -> Path:
-    """Return the place in a folder for what a sweep writes, with a number where another sweep of its name has it.
+    """Return the place in a folder for what a sweep writes: NAME, or NAME-2 and so on where another sweep has that.
 
-    `read_id` returns the id of the sweep that a place is of, None where it is free or does not say.
+    `read_id` returns the id of the sweep that has a place; None if the place is free, or does not say.
     """
     places = (Path(folder, f"{name}{'' if number == 1 else f'-{number}'}{ending}") for number in count(1))
     return next(place for place in places if read_id(place) in (None, sweep_id))

@@ -57,13 +57,17 @@ class SweepRecord:
         if (listed := record.replication) and any(start.trial >= len(listed.trials) for start in starts):
             raise UserError(
                 f"{folder.ledger}: it has trials that are not in its list; the file is damaged. Remove the sweep with "
-                f"sweep rm {folder.name}, and run sweep {listed.kind} {listed.of} again."
+                f"sweep rm {folder.called}, and run sweep {listed.kind} {listed.of} again."
             )
         return record
 
     @property
     def name(self) -> str:
         return self.folder.name
+
+    @property
+    def called(self) -> str:
+        return self.folder.called
 
     def _list(self, event_class: type[Kind]) -> list[Kind]:
         """Return the events of a kind, the oldest first."""

@@ -13,7 +13,7 @@ from typing import Annotated, ParamSpec, TypeVar, get_args
 import typer
 from rich.console import Console
 
-from ledger import EXPERIMENT_VARIABLE
+from ledger import EXPERIMENT_VARIABLE, STORAGE_VARIABLE, SWEEPS
 from search.arguments import LARGEST_SEED, absolute_uri, check_number
 from training.errors import UserError
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
-STORAGE = Path("sweeps")
+STORAGE = Path(SWEEPS)
 
 
 def _load(files: list[str] | None) -> list[str] | None:
@@ -72,13 +72,6 @@ def complete_space(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_preset(incomplete: str) -> list[str]:
-    """Return the presets."""
-    from search.presets.rules import PRESETS
-
-    return [name for name in PRESETS if name.startswith(incomplete)]
-
-
 # Other commands have these too.
 SPACE = typer.Argument(
     help="A folder of images, a bundled space (`quick`, `card`, `full`) or a YAML file; none with `--preset`.",
@@ -93,11 +86,10 @@ MOVED = typer.Argument(metavar="[data.root=FOLDER]", help="The new place of the 
 PRESET = typer.Option(
     help="Choose a space for the images of `data.root`, the machine and the time budget: `fast`, `good` or `best`.",
     metavar="NAME",
-    autocompletion=complete_preset,
 )
 NAME = typer.Argument(help="Name of a sweep; `sweep list` shows them.", autocompletion=complete_name)
 TIME_BUDGET = typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")
-STORAGE_FOLDER = typer.Option(help="Folder that holds the sweeps.", envvar="SWEEP_STORAGE")
+STORAGE_FOLDER = typer.Option(help="Folder that holds the sweeps.", envvar=STORAGE_VARIABLE)
 STORE = typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
 FROM_STORE = typer.Option(
     "--from",

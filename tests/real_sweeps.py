@@ -10,9 +10,10 @@ from pathlib import Path
 import psutil
 
 from ledger.file import Ledger, read_events
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
 from ledger.trials import Trials
 from search.core.controller import Controller
-from spaces.load import load_space
 
 SWEEP = (str(Path(sys.executable).parent / "sweep"),)
 # Everything except the fit is real.
@@ -90,7 +91,7 @@ def check_truth(folder, name, trial_count):
         assert trial.state in ("completed", "stopped"), (trial.name, trial.state, trial.reason)
         assert [report.epoch for report in trial.reports] == list(range(1, trial.epoch + 1))
         assert (trial.epoch == 3) == (trial.state == "completed")
-    replayed = Controller(load_space(path / "space.yaml"), Ledger(path / "ledger.jsonl"))
+    replayed = Controller(SweepRecord.open(SweepFolder(path)).space, Ledger(path / "ledger.jsonl"))
     for trial in trials:
         assert (replayed.decisions[trial.number] == "stop") == (trial.state == "stopped")
     client, runs = mlflow_runs(folder, name)

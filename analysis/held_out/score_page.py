@@ -96,9 +96,7 @@ def draw_worst_of(part: ImagePart, worst: Sequence[WorstError], classes: Sequenc
 
     if not worst:
         return b""
-    chosen, preprocessing = (
-        part.select(np.array([error["position"] for error in worst])),
-        recipe.evaluation_preprocessing,
-    )
+    preprocessing = recipe.evaluation_preprocessing
+    chosen = part.select(np.array([error["position"] for error in worst]))
     images, _ = EvalImages(chosen, preprocessing).__getitems__(range(len(worst)))
     return draw_worst(images, worst, classes, preprocessing)

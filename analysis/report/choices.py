@@ -44,7 +44,7 @@ def list_changes(
     """What a flat recipe chose otherwise than the baseline's, one text for each search parameter or other field."""
     changes = []
     for parameter in parameters:
-        chosen, before = (list(_describe(parameter, flat)) for flat in (recipe, baseline))
+        chosen, before = (list(describe_choice(parameter, flat)) for flat in (recipe, baseline))
         if chosen != before:
             changes.append(" ".join(chosen))
     names = [parameter.name for parameter in parameters]
@@ -58,11 +58,12 @@ def list_changes(
 
 def name_choice(parameter: SearchParameter, flat: Mapping[str, object]) -> str:
     """What a flat recipe chose in one search parameter, for a table that has its name above."""
-    texts = [text.removeprefix(f"{parameter.name}=") for text in _describe(parameter, flat)]
+    texts = [text.removeprefix(f"{parameter.name}=") for text in describe_choice(parameter, flat)]
     return ", ".join(text.removeprefix(f"{parameter.name}.") for text in texts)
 
 
-def _describe(parameter: SearchParameter, flat: Mapping[str, object]) -> Iterator[str]:
+def describe_choice(parameter: SearchParameter, flat: Mapping[str, object]) -> Iterator[str]:
+    """What a flat recipe chose in one search parameter, as overrides."""
     fields = [parameter.name]
     if not is_interval(parameter.domain):
         taken = encode_recipe([parameter], flat).get(parameter.name, OTHER)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.effects.lead import Lead, judge_lead
-from analysis.effects.search_parameters import encode, list_parameters
+from analysis.effects.search_parameters import list_parameters
 from analysis.effects.technique_effects import (
     NOT_ENOUGH,
     fit_sweep,
@@ -19,7 +19,7 @@ from analysis.effects.technique_effects import (
     measure_interactions,
 )
 from analysis.report.cautions import list_cautions
-from analysis.report.choices import list_changes
+from analysis.report.choices import describe_choice, list_changes
 from ledger.formatting import format_effect, format_megabytes, format_points, format_score, format_seconds, plural
 from ledger.tables import Sweep
 from spaces.parameters.domains import format_short
@@ -199,10 +199,9 @@ def describe_baseline(sweep: Sweep) -> str:
     ranked = pd.concat([sweep.completed[sweep.completed.is_baseline], sweep.completed])
     trial = int(ranked.trial.iloc[0])
     parameters, recipe = list_parameters(sweep.space.recipe), sweep.recipes.loc[trial]
-    point = encode(parameters, sweep.recipes.loc[[trial]]).iloc[0]
-    choices = {parameter.name: recipe.get(parameter.name, point.get(parameter.name)) for parameter in parameters}
-    choices["optimizer.lr"] = recipe["optimizer.lr"]
-    listed = ", ".join(f"{name}={format_short(value)}" for name, value in choices.items())
+    choices = [text for parameter in parameters for text in describe_choice(parameter, recipe)]
+    rate = f"optimizer.lr={format_short(recipe['optimizer.lr'])}"
+    listed = ", ".join(choices if rate in choices else [*choices, rate])
     role = "the best baseline" if bool(ranked.is_baseline.iloc[0]) else "the best trial, because no baseline completed"
     return f"Effects are relative to trial {trial:04d}, {role}: {listed}."
 

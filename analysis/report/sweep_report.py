@@ -33,7 +33,7 @@ from analysis.report.plots.course_plots import (
 )
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.sentences import describe_images, describe_lead, describe_state
-from analysis.report.sweep_data import EPOCH_METRICS, EffectData, collect_effects, collect_sweep
+from analysis.report.sweep_data import EPOCH_METRICS, collect_effects, collect_sweep
 from ledger.columns import TrialColumn, list_columns
 from ledger.formatting import format_effect, format_score, format_seconds
 from ledger.tables import Sweep
@@ -67,6 +67,7 @@ def render_live(sweep: Sweep, findings: Findings | None, problem: str) -> str:
 def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section] = (), **more: object) -> str:
     data, scored = collect_sweep(sweep), sweep.curves.score.notna()
     importance = findings.importance if findings else pd.Series(dtype=float)
+    known = collect_effects(_list_levels(findings), sweep.metric) if findings else ()
     return render_template(
         "report.html.j2",
         **{"plots": {}, "title": sweep.name, "sweep_id": sweep.id, "written": time.strftime("%Y-%m-%d %H:%M"), **more},
@@ -75,7 +76,7 @@ def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section]
         listed=[column.title for column in _list_facts(sweep)],
         parameters=[parameter.name for parameter in list_parameters(sweep.space.recipe)],
         mistakes=mistakes,
-        data=to_json(data, list_known_effects(findings) if findings else ()) | {"charts": list_charts(mistakes)},
+        data=to_json(data, known) | {"charts": list_charts(mistakes)},
         is_scored=bool(scored.any()),
         has_epochs=_has_epochs(sweep),
         no_slices=explain_missing(sweep, data.slices, 1),
@@ -93,11 +94,6 @@ def _has_epochs(sweep: Sweep) -> bool:
         return False
     best = sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]
     return bool(best[list(EPOCH_METRICS)].notna().any(axis=None))
-
-
-def list_known_effects(findings: Findings) -> list[EffectData]:
-    """The rows of the interactive figure of effects."""
-    return collect_effects(_list_levels(findings), findings.sweep.metric)
 
 
 def _describe(findings: Findings) -> dict[str, object]:

@@ -20,7 +20,7 @@ class LedgerCopy:
     """Copies the ledger after each event, in a thread, so that no decision waits for the store."""
 
     def __init__(self, folder: SweepFolder, place: CopyPlace) -> None:
-        """Copy the space and the ledger.
+        """Copy the ledger.
 
         Raises:
             OSError: the store did not answer, or refused.
@@ -29,7 +29,6 @@ class LedgerCopy:
         self.problem = ""  # the last copy's
         self._gone: list[tuple[int, str]] = []  # files of trials to delete, when the ledger's copy has their end
         self._changed, self._is_over = Event(), Event()
-        send(place, folder.space)
         send(place, folder.ledger)
         self._thread = Thread(target=self._go_on, daemon=True)
         self._thread.start()

@@ -66,7 +66,7 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
     if log.is_file():
         yield f"Log: {log}"
         yield from (f"  {line}" for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
-    yield f"Train it again: sweep export {record.name} --trial {trial.name}, then sweep train with its recipe.yaml"
+    yield f"Train it again: sweep export {record.called} --trial {trial.name}, then sweep train with its recipe.yaml"
     yield ""
 
 

@@ -32,7 +32,7 @@ class Pace:
         left = self.estimate(trials, budget, now)
         basis = f"from {plural(self.epochs, 'epoch')} since the driver started"
         if self.seconds_left is not None and (left is None or self.seconds_left() < left):
-            return f"time budget ends in {format_seconds(self.seconds_left())}", "as asked for at the start"
+            return f"time budget ends in {format_seconds(max(0.0, self.seconds_left()))}", "as asked for at the start"
         return ("", "") if left is None else (f"about {format_seconds(left)} left", basis)
 
     def estimate(self, trials: Sequence[Trial], budget: int, now: float) -> float | None:

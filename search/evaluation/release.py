@@ -16,7 +16,7 @@ from analysis.export.bundle import check_out, export_model
 from ledger.formatting import plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial
-from search.core.pace import MOST_MEMBERS
+from search.core.pace import GRACE, MOST_MEMBERS
 from search.evaluation.trial_export import describe_trial, place_export, read_weights, source_of
 from search.runner.interrupt import Interrupted, interruptible
 from search.runner.worker import share_resources
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from analysis.export.summary import Provenance
     from ledger.events import TestScored
-
-GRACE = 0.05  # of the time budget, that the first training may take more than is left of it
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from analysis.effects.technique_effects import NOT_ENOUGH
 from analysis.report.findings import (
     Findings,
     describe_baseline,
@@ -59,8 +60,9 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
     findings = find(make_tables(record))
     write_page(out, render_report(findings, find_mistakes(record, console)))
     console.print(Text(describe_lead(findings.sweep.metric, findings.lead), style="bold"))
-    console.print()
-    console.print(Columns(COLUMNS, list(_rows(findings))))
+    if rows := list(_rows(findings)):  # a caution names the levels without enough trials
+        console.print()
+        console.print(Columns(COLUMNS, rows))
     console.print(Text(f"{describe_baseline(findings.sweep)} They compare scores at full length."), style="dim")
     for sentence in (*describe_interactions(findings), *describe_costs(findings)):
         console.print(Text(sentence))
@@ -73,9 +75,7 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
 
 def find_mistakes(record: SweepRecord, console: Console) -> list[Section]:
     """Return sections about the best trial's predictions in validation; none where its weights are not on this machine."""
-    trial = record.trials.best()
-    saved = read_weights(record, trial)[0] if trial else None
-    if saved is None or trial is None:
+    if (trial := record.trials.best()) is None or (saved := read_weights(record, trial)[0]) is None:
         return []
     import numpy as np
 
@@ -85,19 +85,18 @@ def find_mistakes(record: SweepRecord, console: Console) -> list[Section]:
     from training.process.resources import find_device
     from training.recipe import read_recipe
 
-    recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
+    classes = tuple(saved["classes"])
     try:
-        val = load_same_data(recipe, classes).val
-        model = restore_model(recipe, saved["state_dict"], len(classes))
+        recipe = read_recipe(saved["recipe"])
+        val, model = load_same_data(recipe, classes).val, restore_model(recipe, saved["state_dict"], len(classes))
+        part = val.select(np.unique(np.linspace(0, len(val) - 1, PREDICTED).round().astype(int)))
+        logits, labels = predict_part(model, part, recipe, device=find_device())
     except UserError as error:
-        console.print(f"! The report has no mistakes of the best trial: {error}", markup=False)
+        console.print(f"! The report does not show what the best trial gets wrong. {error}", markup=False)
         return []
-    part = val.select(np.unique(np.linspace(0, len(val) - 1, PREDICTED).round().astype(int)))
-    logits, labels = predict_part(model, part, recipe, device=find_device())
     score = score_labels(logits.numpy(), labels.numpy(), classes)
-    text = (
-        f"Trial {trial.name} on {plural(len(part), 'validation image')}, by which it was chosen: others will be harder."
-    )
+    images = plural(len(part), "validation image")
+    text = f"Trial {trial.name} on {images}. It was chosen by them, so it makes more mistakes on others."
     worst = draw_worst_of(part, score["worst"], classes, recipe)
     return render_score("What the best trial gets wrong", [text], score, classes, worst)
 
@@ -113,7 +112,7 @@ def attach_page(record: SweepRecord, page: Path, console: Console, uri: str | No
 
 def _rows(findings: Findings) -> Iterator[list[str]]:
     metric, rows = findings.sweep.metric, findings.effects
-    for row in order_effects(rows[~rows.detail.astype(bool)]).itertuples():
+    for row in order_effects(rows[~rows.detail.astype(bool) & (rows.verdict != NOT_ENOUGH)]).itertuples():
         scores = [format_score(metric, None if math.isnan(score) else score) for score in (row.best, row.best_off)]
         effect = format_effect(metric, row.effect, row.low, row.high)
         yield [row.verdict, effect, *scores, str(row.full), f"{row.parameter}={row.level}"]

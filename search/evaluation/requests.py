@@ -65,7 +65,7 @@ def _refuse_unloaded(record: SweepRecord, recipe: Recipe) -> None:
     if missing := [name for name in parts if isinstance(parts[name], dict) and parts[name].get(CODE) not in loaded]:
         raise UserError(
             f"{record.name}: its driver was started without the plugin of {', '.join(missing)}. Stop the sweep, and continue "
-            f"it with the plugin: sweep stop {record.name}, then sweep resume {record.name} --plugin FILE."
+            f"it with the plugin: sweep stop {record.called}, then sweep resume {record.called} --plugin FILE."
         )
 
 
@@ -123,7 +123,7 @@ def request_end(storage: Path, name: str) -> str:
     if not folder.is_running():
         raise UserError(f"{name} is not running.")
     folder.stop_request.touch()
-    return f"{name} will end when its driver has read the request. Continue with: sweep resume {name}"
+    return f"{name} will end when its driver has read the request. Continue with: sweep resume {folder.called}"
 
 
 def _hand_over(record: SweepRecord, event: AnyRequest) -> str:
@@ -132,4 +132,4 @@ def _hand_over(record: SweepRecord, event: AnyRequest) -> str:
         send_request(record.folder, event)
         return "when its driver has read the request."
     record.append(event)
-    return f"when the sweep continues: sweep resume {record.name}"
+    return f"when the sweep continues: sweep resume {record.called}"

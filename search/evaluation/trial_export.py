@@ -83,7 +83,7 @@ def export_trial(
         require("--int8" if extras.int8 else "--onnx", "onnx", "onnxruntime", "onnxscript")
     if may_keep and _is_release(out):
         more = _add(record, out, extras) if extras.need_weights else ""
-        alone = f"Trial {trial.name} as it was scored: sweep export {record.name} --trial {trial.name}."
+        alone = f"Trial {trial.name} as it was scored: sweep export {record.called} --trial {trial.name}."
         return TrialExport(out, f"{out} has the model that was trained last, on validation images too.{more} {alone}")
     saved, why = read_weights(record, trial)
     if saved is None and extras.need_weights:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
-from ledger.file import find_header
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.copies.ledger_copy import LedgerCopy
 from search.copies.place import CopyPlace, check_place, describe_store_error
 from search.core.controller import Controller
-from search.core.pace import keep_for_end
+from search.core.pace import GRACE, keep_for_end
 from search.display.progress import Progress
 from search.runner.checkpoints import Checkpoints
 from search.runner.executor import RayLost, Work
@@ -68,6 +67,13 @@ def drive(
             return math.inf
         return began + budget - time.monotonic() - keep_for_end(controller.trials.best(), budget, plan.capacity.slots)
 
+    def is_over() -> bool:
+        """Return whether the time is spent. A linear probe, the quickest model, may end if there is no other yet."""
+        waits = controller.trials.best() is None and any(
+            trial.origin == "probe" and trial.state == "running" for trial in controller.trials
+        )
+        return seconds_left() < (-(budget or 0.0) if waits else 0.0)
+
     controller.seconds_left = seconds_left
     controller.record(_describe_driver(plan))
     progress = Progress(
@@ -95,10 +101,10 @@ def drive(
             if controller.ledger.was_removed and not controller.fatal:
                 controller.abort(f"{folder.ledger} was removed while the sweep ran, and has been written again")
             is_asked = folder.stop_request.is_file()
-            return seconds_left() < 0 or request() or is_asked or bool(controller.fatal)
+            return is_over() or request() or is_asked or bool(controller.fatal)
 
         def stop_trials() -> None:
-            is_spent = seconds_left() < 0 and not request()
+            is_spent = is_over() and not request()
             with request.held():
                 controller.interrupt("the time budget was spent" if is_spent else "the sweep was stopped")
 
@@ -126,7 +132,9 @@ def drive(
     if request.is_hurried and state != "completed":
         raise Interrupted(request.number or signal.SIGTERM, _way_on(folder))
     is_lost = isinstance(crash, RayLost) and state == "interrupted" and not request()
-    left = max(1.0, began + budget - time.monotonic()) if budget else None
+    left = began + budget - time.monotonic() if budget else None
+    if left is not None:  # far beyond the time, a last training makes it no better
+        left = None if left < -GRACE * (budget or 0.0) else max(1.0, left)
     return SweepEnd(SweepRecord(folder, controller.ledger.events), state, undelivered, is_lost, left)
 
 
@@ -163,8 +171,6 @@ def _refuse_failure(folder: SweepFolder, controller: Controller, crash: Exceptio
     Raises:
         Exception: `crash`, an error of the program.
     """
-    if controller.ledger.was_removed and folder.ledger.exists() and not folder.space.exists():
-        folder.space.write_text(find_header(folder.ledger, controller.ledger.events).space, encoding="utf-8")
     if not folder.ledger.exists():
         raise LostResults(
             f"{folder.ledger} was removed while the sweep ran, and cannot be written again ({controller.fatal}). Its results "
@@ -181,7 +187,7 @@ def _refuse_failure(folder: SweepFolder, controller: Controller, crash: Exceptio
 
 
 def _way_on(folder: SweepFolder) -> str:
-    return f"Continue with: sweep resume {folder.name}"
+    return f"Continue with: sweep resume {folder.called}"
 
 
 def _close(controller: Controller, tracking: Tracking, state: SweepState, request: StopRequest) -> int:

@@ -105,12 +105,12 @@ def interruptible() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def resumable(name: str) -> Iterator[None]:
+def resumable(called: str) -> Iterator[None]:
     """Add the command that continues the sweep to an `Interrupted` from the `with` block."""
     try:
         yield
     except Interrupted as end:
-        raise Interrupted(end.number, f"Continue with: sweep resume {name}") from None
+        raise Interrupted(end.number, f"Continue with: sweep resume {called}") from None
 
 
 @contextmanager

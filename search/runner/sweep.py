@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,10 +30,11 @@ from search.runner.start.prepare import check_early, make_plan
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError
-from training.process.text_files import refuse_irregular
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+NOTE = "# For a sweep that searches this space again. That of this sweep is in its ledger: a change here has no effect on it.\n"
 
 
 def run_sweep(
@@ -60,7 +60,7 @@ def run_sweep(
         if has_sweep("--copy-to", settings.copy_to, folder.name):
             raise UserError(
                 f"--copy-to={settings.copy_to}: it has a sweep {folder.name} already. Give another --name, or continue that "
-                f"one: sweep resume {folder.name} --from {settings.copy_to}."
+                f"one: sweep resume {folder.called} --from {settings.copy_to}."
             )
     console.print(f"Sweep {folder.name} starts.", markup=False)
     with Phases(console, began) as phases:
@@ -84,13 +84,12 @@ def run_sweep(
 
 def _restart_ray(end: SweepEnd, console: Console, page: Path | None) -> SweepEnd:
     """Start Ray again after its servers on this machine ended, and continue the sweep; a second time is not tried."""
-    name = end.record.name
     console.print("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
     gc.collect()  # Tune's objects of the Ray that ended must not meet the next one
     again = resume_sweep(end.record.folder, console, end.seconds_left, is_restart=True, page=page)
     if again.is_ray_lost:
         raise UserError(
-            f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {name}"
+            f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {end.record.called}"
         )
     return again
 
@@ -112,7 +111,6 @@ def resume_sweep(
     with folder.locked():
         end_left(folder.processes)
         record = SweepRecord.open(folder)
-        check_frozen_space(record)
         named = changes or {}
         trust(*(named.get(place) for place in ("tracking_uri", "address", "copy_to")))
         settings = replace(record.recorded_settings, **named).for_driver()
@@ -137,7 +135,7 @@ def resume_sweep(
         if record.is_done:
             return _deliver(record, tracking, is_moved)
         console.print(describe_progress(record), markup=False)
-        with resumable(folder.name), Phases(console) as phases:
+        with resumable(folder.called), Phases(console) as phases:
             # The ledger has all results, so a server that does not answer can get them later.
             plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
         if plan.dataset:
@@ -170,7 +168,7 @@ def _deliver(record: SweepRecord, tracking: Tracking, is_moved: bool) -> SweepEn
     if record.is_delivered and not is_moved:
         raise UserError(
             f"{record.name} is completed: all {len(record.trials)} trials have ended. To run more trials: "
-            f"sweep resume {record.name} --trials N."
+            f"sweep resume {record.called} --trials N."
         )
     tracking.start()
     tracking.wait_ready()
@@ -192,7 +190,7 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, 
     """Create a sweep's folder with its space and the first events of its ledger, completely or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
-    partial.space.write_text(header.space, encoding="utf-8")
+    partial.space.write_text(f"{NOTE}{header.space}", encoding="utf-8")
     if preset:
         partial.preset.write_text(preset, encoding="utf-8")
     ledger = Ledger(partial.ledger)
@@ -208,29 +206,6 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, 
         raise UserError(
             f"--name={folder.name}: another sweep with this name has just started. Give this one another name."
         ) from None
-
-
-def check_frozen_space(record: SweepRecord) -> None:
-    """Refuse to continue a sweep whose `space.yaml` was changed since it started; a missing one is written again."""
-    folder = record.folder
-    if not os.path.lexists(folder.space):
-        folder.space.write_text(record.header.space, encoding="utf-8")
-    try:
-        refuse_irregular(folder.space)
-        now, then = folder.space.read_text(encoding="utf-8").splitlines(), record.header.space.splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (error.strerror or error) if isinstance(error, OSError) else "not text in UTF-8"
-        raise UserError(
-            f"{folder.space}: this file cannot be read ({reason}). Remove it: sweep resume writes it again."
-        ) from None
-    if now != then:
-        number = next((i for i, pair in enumerate(zip(now, then, strict=False)) if pair[0] != pair[1]), len(then))
-        line = now[number].strip() if number < len(now) else "(missing)"
-        was = then[number].strip() if number < len(then) else "(nothing)"
-        raise UserError(
-            f"{folder.space}:{number + 1}: changed since the sweep started, from `{was}` to `{line}`. A sweep has one "
-            "space: undo this, or remove the file, and sweep resume writes it again. For another space start a new sweep."
-        )
 
 
 def _make_tracking(folder: SweepFolder, sweep_id: str, space: Space, settings: Settings, page: Path | None) -> Tracking:

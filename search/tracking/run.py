@@ -114,10 +114,11 @@ class Run:
         self.state, self.reason = state, reason
         if self.is_deleted:
             return
-        if status == "RUNNING" and self.status != "RUNNING":
-            self.client.update_run(self.id, status)
-        elif status != "RUNNING" and (self.status, self.end_time) != (status, end_time):
-            self.client.set_terminated(self.id, status, end_time)
+        with self._refusable("the status"):
+            if status == "RUNNING" and self.status != "RUNNING":
+                self.client.update_run(self.id, status)
+            elif status != "RUNNING" and (self.status, self.end_time) != (status, end_time):
+                self.client.set_terminated(self.id, status, end_time)
         self.status, self.end_time = status, end_time
 
     def log_text(self, file: str, text: str) -> None:
@@ -169,6 +170,8 @@ class Run:
             send()
             self.artifacts.failures = 0
         except Exception as error:
+            if not is_outage(error) and self._was_deleted():
+                return
             if not self.artifacts.refuses(error, self.client, self.id):
                 raise
             self.refused += 1
@@ -191,8 +194,17 @@ class Run:
 
     def _was_deleted(self) -> bool:
         """Whether somebody deleted the run, which is said once: it then gets nothing more."""
-        if not self.is_deleted and self.client.get_run(self.id).info.lifecycle_stage == "deleted":
-            self.is_deleted = True
+        from mlflow.exceptions import MlflowException
+
+        if self.is_deleted:
+            return True
+        try:
+            self.is_deleted = self.client.get_run(self.id).info.lifecycle_stage == "deleted"
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            self.is_deleted = True  # also from MLflow's trash
+        if self.is_deleted:
             logger.warning("The run of %s was deleted in MLflow: it gets nothing more.", self.name)
         return self.is_deleted
 

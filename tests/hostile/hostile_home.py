@@ -250,17 +250,12 @@ def make_sweep(storage: Path, name: str, ledger: str | bytes | None = None, **op
 def _make_sweeps(storage: Path) -> None:
     make_sweep(storage, "done-1")
     make_sweep(storage, "cut-1", completed=False)
-    changed = make_sweep(storage, "changed-1", completed=False)
-    write(changed / "space.yaml", (changed / "space.yaml").read_text().replace("trials: 3", "trials: 4"))
     junk = make_sweep(storage, "junk-weights-1")
     write(junk / "trials/0002/best.ckpt", "no weights")
     write(make_sweep(storage, "code-weights-1") / "trials/0002/best.ckpt", pickle.dumps(Code()))
     pipe = make_sweep(storage, "pipe-weights-1") / "trials/0002/best.ckpt"
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
-    piped = make_sweep(storage, "pipe-space-1", completed=False)
-    (piped / "space.yaml").unlink()
-    os.mkfifo(piped / "space.yaml")
     write(storage / "not-a-sweep/notes.txt", "nothing")
     _make_confirmation(storage)
 
@@ -295,7 +290,6 @@ def _make_damaged_sweeps(storage: Path) -> None:
     }
     for name, text in ledgers.items():
         make_sweep(storage, name, text)
-    write(make_sweep(storage, "junk-space") / "space.yaml", "format: [\n")
     ledger = make_sweep(storage, "folder-ledger") / "ledger.jsonl"
     ledger.unlink()
     ledger.mkdir()

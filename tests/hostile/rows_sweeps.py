@@ -36,7 +36,6 @@ DAMAGED = {
     "newer": "format 2",
     "text-format": "format 1",
     "no-sweep": "ledger.jsonl",
-    "junk-space": "space.yaml:1",
 }
 
 SWEEPS = {
@@ -45,7 +44,7 @@ SWEEPS = {
     **{f"{command} with an option that there is not": (f"{command} --colour", "No such option: --colour", f"sweep {command} --help") for command in COMMANDS},
     **{f"{command} without a word": (command, "Missing argument", f"sweep {command} --help") for command in NEED_A_WORD},
     **{f"{line.split()[0]} on a store of no known kind": (f"{line} {option} ftp://store", option, "ftp://store", "sqlite:///mlflow.db") for line, option in HAVE_A_STORE.items()},
-    **{f"show a damaged sweep: {name}": (f"show {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items() if "space" not in name},
+    **{f"show a damaged sweep: {name}": (f"show {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items()},
     **{f"resume a damaged sweep: {name}": (f"resume {name} --storage damaged", f"damaged/{name}", words) for name, words in DAMAGED.items()},
     # The command itself.
     "a misspelt command": ("rnu quick", "rnu", "Did you mean 'run'?", "sweep --help"),
@@ -153,8 +152,6 @@ SWEEPS = {
     "show two sweeps": ("show done-1 cut-1", "cut-1", "no such trial"),
     "a sweep in capitals": ("show DONE-1", "DONE-1: no such sweep", "done-1"),
     "resume a completed sweep": ("resume done-1", "done-1 is completed", "sweep resume done-1 --trials"),
-    "resume with a changed space": ("resume changed-1", "space.yaml", "changed since the sweep started", "trials: 4"),
-    "resume with a named pipe for a space": ("resume pipe-space-1", "space.yaml", "not a regular file", "Remove it: sweep resume writes it again"),
     "resume two sweeps": ("resume cut-1 done-1", "done-1", "only data.root and data.path"),
     "resume by 0": ("resume done-1 --trials 0", "--trials=0", "from 1 to"),
     "resume by a negative number": ("resume done-1 --trials=-1", "--trials=-1", "from 1 to"),

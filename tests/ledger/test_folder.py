@@ -193,3 +193,13 @@ def test_a_packed_file_that_would_take_all_memory_is_refused():
     for damaged in (b"", b"junk", gzip.compress(b"a" * 1000)[:-4]):
         with pytest.raises(ValueError, match="."):
             unpack(damaged)
+
+
+def test_a_sweep_is_called_as_a_command_here_finds_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SWEEP_STORAGE", raising=False)
+    here, there = SweepFolder(tmp_path / "sweeps" / "mine"), SweepFolder(tmp_path / "my disk" / "mine")
+    assert (here.called, there.called) == ("mine", f"mine --storage '{tmp_path}/my disk'")
+    assert SweepFolder(there.path, known_running=False).called == "mine"  # that of another machine is in no folder here
+    monkeypatch.setenv("SWEEP_STORAGE", f"{tmp_path}/my disk")
+    assert (here.called, there.called) == (f"mine --storage {tmp_path}/sweeps", "mine")

@@ -10,7 +10,7 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.core.controller import Controller
-from search.runner.sweep import check_frozen_space, create_folder, make_header
+from search.runner.sweep import create_folder, make_header
 from spaces.load import load_space
 from tests.commands import call
 from training.errors import UserError
@@ -127,21 +127,17 @@ def test_a_number_whose_trial_has_only_a_folder_is_not_used_again(storage, monke
 
 
 @pytest.mark.parametrize("content", [None, b"junk: [", b"\xff\xfe"])
-def test_a_sweep_without_its_space_file_is_shown_and_a_missing_file_is_written_again(content, storage, capsys):
+def test_a_sweep_needs_its_ledger_alone_and_the_file_of_its_space_says_so(content, storage, capsys):
     folder = make_sweep(storage, "mine")
-    before = folder.space.read_bytes()
+    assert "a change here has no effect on it" in folder.space.read_text()
+    assert load_space(folder.space) == SweepRecord.open(folder).space
     folder.space.unlink()
     if content is not None:
         folder.space.write_bytes(content)
     call("show", "mine")
     call("list")
     assert "5/5" in capsys.readouterr().out
-    if content is not None:
-        with pytest.raises(UserError, match=r"space\.yaml.*[Rr]emove (it|the file).* sweep resume writes it again"):
-            call("resume", "mine")
-        folder.space.unlink()
-    check_frozen_space(SweepRecord.open(folder))
-    assert folder.space.read_bytes() == before
+    assert SweepRecord.open(folder).is_done
 
 
 def test_after_the_loss_of_the_best_epochs_report_the_score_is_kept(storage):

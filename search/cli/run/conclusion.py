@@ -53,21 +53,21 @@ def conclude(result: Result, publish: bool = False) -> None:
             publish_export(record, exported.folder)
     if result.undelivered:
         missing = plural(result.undelivered, "event")
-        console.print(f"{missing} did not reach MLflow. Send what is missing with: sweep resume {record.name}")
-    name, store = record.name, _describe_ui(record.recorded_settings.tracking_uri)
+        console.print(f"{missing} did not reach MLflow. Send what is missing with: sweep resume {record.called}")
+    called, store = record.called, _describe_ui(record.recorded_settings.tracking_uri)
     plugins = "".join(f" --plugin {shlex.quote(source['file'])}" for source in list_sources())
     tested = ", then the test split" if (record.header.dataset or {}).get("test_images") else ""
-    follow = f"sweep report {name}{plugins}, sweep confirm {name}{plugins} (fresh seeds{tested}), " if best else ""
-    console.print(f"Next: {follow}sweep show {name}{plugins}, {store}", markup=False)
+    follow = f"sweep report {called}{plugins}, sweep confirm {called}{plugins} (fresh seeds{tested}), " if best else ""
+    console.print(f"Next: {follow}sweep show {called}{plugins}, {store}", markup=False)
     is_short = result.state == "time_budget" and not best
     have_ended = any(trial.state not in UNFINISHED for trial in trials)
     if result.state != "interrupted" and not best and (have_ended or not is_short):
         console.print("No trial completed. The reasons are in `sweep show` and in the trials' log.txt.")
     if is_short:
-        more = f"sweep resume {name}{plugins} --time-budget 1h"
+        more = f"sweep resume {called}{plugins} --time-budget 1h"
         console.print(f"The time budget was spent before a trial completed. Give more time: {more}", markup=False)
     elif result.state != "completed":
-        console.print(f"Continue with: sweep resume {record.name}{plugins}", markup=False)
+        console.print(f"Continue with: sweep resume {record.called}{plugins}", markup=False)
     elif len(trials) < record.budget:
         console.print(
             f"All {plural(len(trials), 'recipe')} of this space have been trained, so the sweep ended before its "
@@ -98,7 +98,7 @@ def conclude_replication(record: SweepRecord, state: str, console: Console) -> N
     from search.evaluation.replications.replication import read_replication
 
     if state != "completed":
-        console.print(f"Continue with: sweep resume {record.name}")
+        console.print(f"Continue with: sweep resume {record.called}")
         raise typer.Exit(130)
     replicated = read_replication(record)
     conclude = conclude_confirmation if replicated.event.kind == "confirm" else conclude_ablation

@@ -81,7 +81,7 @@ def rm(
 
     folder = find_folder(storage.absolute(), name)
     if folder.is_running():
-        raise UserError(f"{name} is running. Stop it first: sweep stop {name}.")
+        raise UserError(f"{name} is running. Stop it first: sweep stop {folder.called}.")
     if yes or typer.confirm(f"Remove {folder.path} and all weights in it?"):
         stays = folder.remove()
         print(f"Removed {folder.path}; its runs in MLflow are still there.")

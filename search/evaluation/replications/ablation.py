@@ -53,8 +53,8 @@ def ablate(source: SweepRecord, seeds: int | None, seconds: float | None, consol
     """
 
     def choose() -> Variants:
-        winner, baseline = _find_winner(source), choose_baseline(source.trials, source.name)
-        techniques, variants = _build_variants(winner.recipe, baseline.recipe, source.name)
+        winner, baseline = _find_winner(source), choose_baseline(source)
+        techniques, variants = _build_variants(winner.recipe, baseline.recipe, source.called)
         console.print(
             f"{plural(len(techniques), 'technique')} of trial {winner.name}: {plural(len(variants.recipes), 'recipe')}."
         )
@@ -116,12 +116,12 @@ def _exchange(recipe: Recipe, field: str, value: object) -> Recipe | str:
 def _find_winner(source: SweepRecord) -> Trial:
     """Find the trial whose recipe `sweep confirm` found best; without a confirmation, the best of the search."""
     trials = source.trials
-    best = choose_best(trials, source.name, 1)[0]
+    best = choose_best(source, 1)[0]
     confirmed = find_replication(source, "confirm")
     if confirmed is None or not (scores := confirmed.scores()):
         return best
     label = max(scores, key=lambda name: trials.sign * sum(scores[name]))
-    return choose_baseline(trials, source.name) if label == BASELINE else trials.by_number[int(label)]
+    return choose_baseline(source) if label == BASELINE else trials.by_number[int(label)]
 
 
 def conclude_ablation(replicated: Replicated, console: Console) -> Ablation:

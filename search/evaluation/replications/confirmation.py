@@ -49,13 +49,13 @@ def confirm(
 
     def choose() -> Variants:
         check_number("--top", top, most=MOST_RECIPES)
-        best = choose_best(source.trials, source.name, len(source.trials))
-        baseline = choose_baseline(source.trials, source.name)
+        best = choose_best(source, len(source.trials))
+        baseline = choose_baseline(source)
         best = [trial for trial in best if trial.recipe != baseline.recipe][: top or TOP]
         if not best:
             raise UserError(
                 f"{source.name}: no recipe but the baseline has completed, so there is nothing to compare. "
-                f"Continue with: sweep resume {source.name} --trials N."
+                f"Continue with: sweep resume {source.called} --trials N."
             )
         recipes = {trial.name: trial.recipe for trial in best}
         few = f"--top={top}: besides the baseline, {source.name} has {len(best)} different recipes that completed."
@@ -115,10 +115,10 @@ def compare(replicated: Replicated) -> list[ConfirmedRecipe]:
             + " ".join(replicated.describe_incomplete())
         )
     ranks, noise = rank_ranges(scores, sign), score_noise(scores)
-    metric, source = replicated.trials.metric, replicated.source.trials
+    metric, source = replicated.trials.metric, replicated.source
     intervals = {label: score_interval(metric, values, noise, len(scores)) for label, values in scores.items()}
     searched = {
-        label: choose_baseline(source, "") if label == BASELINE else source.by_number[int(label)] for label in scores
+        label: choose_baseline(source) if label == BASELINE else source.trials.by_number[int(label)] for label in scores
     }
     return [
         ConfirmedRecipe(
@@ -154,7 +154,7 @@ def _score_test(replicated: Replicated, trial: Trial) -> TestScored | None:
     if saved is None:
         raise UserError(
             f"{record.name}: the weights of its best trial, {trial.name}, are gone ({why}), so it cannot be scored. "
-            f"Confirm again: sweep rm {record.name}, then sweep confirm {replicated.event.of}."
+            f"Confirm again: sweep rm {record.called}, then sweep confirm {replicated.source.called}."
         )
     recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
     data = load_same_data(recipe, classes)
@@ -192,7 +192,7 @@ def _train_release(replicated: Replicated, trial: Trial, headline: str, console:
         Interrupted: a signal ended it.
     """
     record, out = replicated.record, place_export(f"{replicated.event.of}-final", replicated.record)
-    way_on = f"Continue with: sweep confirm {replicated.event.of} --final"
+    way_on = f"Continue with: sweep confirm {replicated.source.called} --final"
     if not train_release(record, trial, out, console, headline=headline, way_on=way_on, test=record.test):
         raise UserError(
             f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "

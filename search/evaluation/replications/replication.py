@@ -118,7 +118,7 @@ def replicate(
         is_done = len(ended) == len(_replication_of(record).trials)
         end = SweepEnd(record, "completed", 0) if is_done else resume_sweep(record.folder, console)
     if end.state != "completed":
-        raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.name}")
+        raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.called}")
     return read_replication(end.record, source)
 
 
@@ -170,7 +170,9 @@ def check_searched(record: SweepRecord) -> None:
     name = record.name
     record.refuse_missing()
     if record.folder.is_running():
-        raise UserError(f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {name}.")
+        raise UserError(
+            f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {record.called}."
+        )
     if (replication := record.replication) is not None:
         raise UserError(f"{name} is itself a replication of {replication.of}. Name {replication.of} instead.")
 
@@ -220,7 +222,7 @@ def find_replication(source: SweepRecord, kind: ReplicationKind) -> Replicated |
     replicated = read_replication(SweepRecord.open(folder), source)
     if replicated.event.of_id not in ("", source.header.id):
         raise UserError(
-            f"{folder.name} is of another sweep that was called {source.name}. Remove it: sweep rm {folder.name}."
+            f"{folder.name} is of another sweep that was called {source.name}. Remove it: sweep rm {folder.called}."
         )
     return replicated
 
@@ -240,33 +242,37 @@ def _open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | N
     if seeds not in (None, there):
         raise UserError(
             f"--seeds={seeds}: {made.record.name} exists already, with {there} seeds. Leave --seeds out to see it, or "
-            f"remove it first: sweep rm {made.record.name}."
+            f"remove it first: sweep rm {made.record.called}."
         )
     return made.record
 
 
 def _replication_of(record: SweepRecord) -> Replication:
     if (event := record.replication) is None:
-        raise UserError(f"{record.name} is not a replication. Rename its folder, or remove it: sweep rm {record.name}.")
+        raise UserError(
+            f"{record.name} is not a replication. Rename its folder, or remove it: sweep rm {record.called}."
+        )
     return event
 
 
-def choose_best(trials: Trials, sweep: str, count: int) -> list[Trial]:
+def choose_best(source: SweepRecord, count: int) -> list[Trial]:
     """Return the best completed trials with different recipes, best first."""
     chosen: list[Trial] = []
-    for trial in trials.ranked():
+    for trial in source.trials.ranked():
         if trial.state == "completed" and trial.recipe not in [other.recipe for other in chosen]:
             chosen.append(trial)
     if not chosen:
         raise UserError(
-            f"{sweep} has no completed trial, so it has no best recipe. Continue with: sweep resume {sweep}."
+            f"{source.name} has no completed trial, so it has no best recipe. Continue with: sweep resume {source.called}."
         )
     return chosen[:count]
 
 
-def choose_baseline(trials: Trials, sweep: str) -> Trial:
+def choose_baseline(source: SweepRecord) -> Trial:
     """Return the best completed baseline. Baselines differ in their learning rate."""
-    baselines = [trial for trial in trials.ranked() if trial.origin == "baseline" and trial.state == "completed"]
+    baselines = [trial for trial in source.trials.ranked() if trial.origin == "baseline" and trial.state == "completed"]
     if not baselines:
-        raise UserError(f"{sweep} has no completed baseline to compare with. Continue with: sweep resume {sweep}.")
+        raise UserError(
+            f"{source.name} has no completed baseline to compare with. Continue with: sweep resume {source.called}."
+        )
     return baselines[0]

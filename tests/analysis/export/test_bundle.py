@@ -466,6 +466,21 @@ def test_the_model_in_the_registry_refuses_deep_grey_levels_in_a_sentence(export
         served.prepare(stream.getvalue())
 
 
+@pytest.mark.parametrize("channels", [3, 4])
+def test_the_model_in_the_registry_refuses_colours_of_12_bits_and_reads_those_of_16(exported, channels):
+    import cv2
+    from mlflow.exceptions import MlflowException
+
+    served = ServedClassifier()
+    served.summary = read_export(exported).summary
+    levels = np.random.default_rng(0).integers(0, 4096, (40, 40, channels)).astype(np.uint16)
+    with pytest.raises(MlflowException, match="photographs of 8 bits a channel"):
+        served.prepare(cv2.imencode(".png", levels)[1].tobytes())
+    bright = levels * 16
+    bright[..., 3:] = 65535
+    assert served.prepare(cv2.imencode(".png", bright)[1].tobytes()).shape[0] == 3
+
+
 def test_names_and_paths_are_text_on_the_card_and_neither_html_nor_links(exported, tmp_path):
     names = [
         "<script>alert(1)</script>",

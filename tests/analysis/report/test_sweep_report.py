@@ -3,21 +3,24 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from analysis.effects.technique_effects import NOT_ENOUGH
 from analysis.loading import load
 from analysis.reading.run_store import open_experiments
 from analysis.report.cautions import list_cautions
-from analysis.report.findings import describe_costs, find
+from analysis.report.findings import describe_baseline, describe_costs, find
 from analysis.report.sentences import describe_lead
 from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
-from search.evaluation.report import report_sweep
+from search.evaluation.report import _rows, report_sweep
+from search.result import choose_page
 from tests.commands import call
 from training.errors import UserError
 
@@ -155,6 +158,18 @@ def test_the_page_is_logged_to_the_sweeps_own_run(record, uri, tmp_path):
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html") == (tmp_path / "r.html").read_text()
 
 
+def test_the_terminal_has_a_sentence_and_no_table_where_no_level_has_enough_trials(findings):
+    assert len(list(_rows(findings)))
+    assert list(_rows(replace(findings, effects=findings.effects.assign(verdict=NOT_ENOUGH)))) == []
+
+
+def test_the_baseline_is_described_by_its_choices(findings):
+    text = describe_baseline(findings.sweep)
+    assert "=level=" not in text
+    assert "unfreeze" in text
+    assert text.count("optimizer.lr=") == 1
+
+
 def test_a_report_does_not_take_the_place_of_that_of_another_sweep_with_this_name(storage, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pages = tmp_path / "reports"
@@ -164,10 +179,10 @@ def test_a_report_does_not_take_the_place_of_that_of_another_sweep_with_this_nam
     other = text.replace(f'content="{sweep_id}"', 'content="another"')
     assert other != text
     (pages / "made-up-1.html").write_text(other)
-    for _ in range(2):  # its own is written anew
-        call("report", "made-up-1", "--storage", str(storage))
-    assert sorted(path.name for path in pages.iterdir()) == ["made-up-1-2.html", "made-up-1.html"]
-    assert (pages / "made-up-1.html").read_text() == other
+    own = choose_page("made-up-1", None, sweep_id)
+    assert own == Path("reports/made-up-1-2.html")
+    own.write_text(text)
+    assert choose_page("made-up-1", None, sweep_id) == own  # it is written anew
 
 
 def test_the_report_as_json_has_the_exact_effects_of_the_page(findings, storage, tmp_path, monkeypatch, capsys):

@@ -10,7 +10,7 @@ from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.core.controller import Controller
 from search.runner.sweep import create_folder, make_header
-from search.sweep_options import complete_field, complete_preset, complete_space, complete_trial
+from search.sweep_options import complete_field, complete_space, complete_trial
 from spaces.load import load_space
 from tests.commands import call, read
 from training.errors import UserError
@@ -28,10 +28,9 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_spaces_presets_fields_and_trials_are_completed(home):
+def test_spaces_fields_and_trials_are_completed(home):
     (home / "cats.yaml").touch()
     assert complete_space("c") == ["card", "cats.yaml"]
-    assert complete_preset("") == ["fast", "good", "best"]
     assert "optimizer.lr=" in complete_field("optimizer.")
     assert "search.trials=" in complete_field("search.t")
     place = SimpleNamespace(params={"name": "quick-1"})

@@ -154,13 +154,6 @@ def test_a_sweep_that_does_not_run_cannot_be_stopped(tmp_path):
         call("stop", "mine")
 
 
-def test_a_space_file_that_changed_since_the_start_is_refused_with_the_changed_line(tmp_path):
-    folder = make_sweep(tmp_path, "mine")
-    folder.space.write_text(folder.space.read_text().replace("epochs: 9", "epochs: 12"))
-    with pytest.raises(UserError, match=r"space\.yaml:\d+: changed .* from `epochs: 9` to `epochs: 12`"):
-        call("resume", "mine")
-
-
 def test_a_sweep_is_removed_and_others_stay(tmp_path, capsys):
     make_sweep(tmp_path, "mine")
     make_sweep(tmp_path, "yours")

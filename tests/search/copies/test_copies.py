@@ -158,7 +158,6 @@ def test_a_sweep_that_is_not_there_or_here_already_is_refused(place, tmp_path):
 def test_a_ledger_is_copied_while_it_grows_and_at_the_end(place, tmp_path, monkeypatch):
     folder = SweepFolder(tmp_path / "photos")
     folder.path.mkdir()
-    folder.space.write_text(SPACE)
     ledger = Ledger(folder.ledger)
     ledger.append(SweepStarted(name="photos", id="1", space=SPACE, settings=Settings()))
     copy = LedgerCopy(folder, place.child("photos"))
@@ -175,13 +174,11 @@ def test_a_ledger_is_copied_while_it_grows_and_at_the_end(place, tmp_path, monke
     assert not place.child("photos/trials/0003").has("last.ckpt")
     fetch_sweep(place.uri, tmp_path / "second" / "photos")
     assert (tmp_path / "second" / "photos" / "ledger.jsonl").read_bytes() == folder.ledger.read_bytes()
-    assert (tmp_path / "second" / "photos" / "space.yaml").read_text() == SPACE
 
 
 def test_a_copy_that_fails_at_the_end_is_reported(tmp_path):
     folder = SweepFolder(tmp_path / "photos")
     folder.path.mkdir()
-    folder.space.touch()
     folder.ledger.touch()
     copy = LedgerCopy(folder, CopyPlace(f"file://{tmp_path}/store"))
     shutil.rmtree(tmp_path / "store")
@@ -252,7 +249,6 @@ def test_a_copy_ends_although_it_is_closed_while_it_begins_with_an_event(tmp_pat
 
     folder = SweepFolder(tmp_path / "photos")
     folder.path.mkdir()
-    folder.space.touch()
     folder.ledger.touch()
     copy = LedgerCopy(folder, CopyPlace(f"file://{tmp_path}/store"))
     copy.close()

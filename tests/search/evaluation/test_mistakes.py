@@ -10,6 +10,7 @@ from ledger.record import SweepRecord
 from search.evaluation import report
 from search.evaluation.report import find_mistakes
 from tests.commands import call
+from training.errors import UserError
 
 
 @pytest.fixture
@@ -38,6 +39,10 @@ def test_of_many_validation_images_some_from_all_of_them_are_predicted(record, m
     assert all(int(images) for _, images, *_ in classes.rows)
 
 
+def fail(*_, **__):
+    raise UserError("one.png: damaged")
+
+
 def test_without_weights_there_is_nothing_and_other_classes_are_said(record, monkeypatch, capsys):
     from training import evaluate
 
@@ -45,7 +50,12 @@ def test_without_weights_there_is_nothing_and_other_classes_are_said(record, mon
     with monkeypatch.context() as patched:
         patched.setattr(evaluate, "load_data", lambda spec: (data := whole(spec)) and replace(data, classes=("7",)))
         assert find_mistakes(record, console) == []
-    assert "! The report has no mistakes of the best trial: data.name=digits" in capsys.readouterr().out
+    said = "! The report does not show what the best trial gets wrong. "
+    assert f"{said}data.name=digits" in capsys.readouterr().out
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluate, "make_eval_loader", fail)  # as where an image is damaged
+        assert find_mistakes(record, console) == []
+    assert f"{said}one.png: damaged" in capsys.readouterr().out
     (record.folder.trial(record.trials.best().number) / "best.ckpt").unlink()
     assert find_mistakes(record, console) == []
     assert capsys.readouterr().out == ""

@@ -1,6 +1,8 @@
 """The last trainings of a sweep: which recipes are trained, for how long, and that their mean is exported."""
 
 import json
+import re
+import shlex
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -91,6 +93,18 @@ def test_the_end_of_a_resumed_sweep_replaces_the_last_training_but_an_interrupti
         assert read_facts(out)["trained_on"] == trained_on
 
 
+def test_the_commands_at_the_end_of_a_sweep_run_as_they_are_printed(home, capsys):
+    (home / "sweeps").rename(home / "my disk")
+    record = SweepRecord.open(SweepFolder(home / "my disk" / "tiny"))
+    conclude(Result(record, "completed", 0, Console(width=1000)))
+    following = capsys.readouterr().out.partition("Next: ")[2].partition("\n")[0]
+    commands = [text.strip() for text in re.split(r"\(.*?\)|, ", following) if text.strip()]
+    assert [command.split()[1] for command in commands] == ["report", "confirm", "show", "ui"]
+    for command in (commands[0], commands[2]):
+        call(*shlex.split(command)[1:])
+    assert (home / "reports" / "tiny.html").is_file()
+
+
 @pytest.mark.slow
 def test_a_later_export_adds_the_onnx_forms_of_an_ensemble(record, out, capsys):
     train_all(record, out)
@@ -169,6 +183,7 @@ def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_th
     plain = release._read_recipe(record, record.trials.best())
     flipped = plain.model_copy(update={"flip": plain.flip.model_copy(update={"probability": 0.5})})
     monkeypatch.setattr(release, "_read_recipe", lambda *_: flipped)
+    monkeypatch.setattr(release, "MOST_MEMBERS", 1)
     assert all(recipe.flip_average.enabled for _, recipe in release._choose_members(record))
     train_all(record, out)
     model, images = read_export(out).model, torch.rand(5, 3, 32, 32)

@@ -17,6 +17,7 @@ from ledger.events import AnyEvent, SweepStarted
 from ledger.settings import Settings
 from search.tracking import mlflow_store
 from search.tracking import writer as tracking
+from search.tracking.run import ArtifactPlace, Run
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
 from tests.made_events import make_event
@@ -422,7 +423,10 @@ def test_refused_entries_are_logged_with_their_trial_and_the_rest_arrives(uri, s
     assert "val_accuracy" in runs["0001"].data.metrics
 
 
-def test_a_run_that_somebody_deletes_while_it_trains_is_said_once_and_the_rest_arrives(uri, sweep_id, caplog):
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_run_that_somebody_deletes_while_it_trains_is_said_once_and_the_rest_arrives(
+    uri, sweep_id, caplog, is_emptied
+):
     from mlflow import MlflowClient
 
     made = make_tracking(uri, sweep_id)
@@ -431,6 +435,8 @@ def test_a_run_that_somebody_deletes_while_it_trains_is_said_once_and_the_rest_a
     made.replay(first)
     wait_until(lambda: {0, 1} <= set(made.run_ids) and "train_loss" in read_runs(uri, sweep_id)["0001"].data.metrics)
     MlflowClient(uri).delete_run(made.run_ids[0])
+    if is_emptied:  # as `mlflow gc` does
+        MlflowClient(uri)._tracking_client.store._hard_delete_run(made.run_ids[0])
     for event in timed(*(report(number, epoch) for epoch in (2, 3) for number in (0, 1))):
         made(event)
         wait_until(lambda: not made.backlog)
@@ -442,6 +448,25 @@ def test_a_run_that_somebody_deletes_while_it_trains_is_said_once_and_the_rest_a
     runs = read_runs(uri, sweep_id)
     assert sorted(point[0] for point in read_history(uri, runs["0001"], "train_loss")) == [1, 2, 3]
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
+
+
+def test_a_run_that_is_gone_takes_no_file_and_the_others_do(uri, tmp_path, caplog):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("files", (tmp_path / "mlruns").as_uri())
+    place = ArtifactPlace()
+    gone, there = (
+        Run(client, client.create_run(experiment).info.run_id, name, artifacts=place) for name in ("gone", "there")
+    )
+    client.delete_run(gone.id)
+    client._tracking_client.store._hard_delete_run(gone.id)
+    for run in (gone, gone, there):
+        run.log_text("space.yaml", "format: 1")
+    assert [record.getMessage() for record in caplog.records] == [
+        "The run of gone was deleted in MLflow: it gets nothing more."
+    ]
+    assert [file.path for file in client.list_artifacts(there.id)] == ["space.yaml"]
 
 
 def test_a_database_that_is_removed_is_said_once_and_without_a_traceback(sweep_id, tmp_path, caplog, capfd):

@@ -278,7 +278,7 @@ def test_other_files_of_a_sample_do_not_matter(tmp_path):
         ),
         (
             lambda root: write_parquet(root / "a.parquet", [*rows(20), (draw(0, 1), -1)]),
-            "has no label .-1., and others of its part have one.*call that class 0",
+            "has no label .-1., and others of its part have one.*a number from 0 on that no other has",
         ),
         (
             lambda root: write_parquet(root / "test.parquet", rows(9)),
