@@ -120,12 +120,13 @@ class Trials:
             self._images = count if isinstance(count, int) else None
         if isinstance(event, TrialStarted):
             self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
-            self._by_recipe.setdefault(self._key(event.recipe), event.trial)
+            self._by_recipe.setdefault(event.recipe.training_key(self._images), event.trial)
             return
         if isinstance(event, DataMoved):
             for moved in self.by_number.values():
                 moved.recipe = event.apply(moved.recipe)
-            self._by_recipe = {self._key(trial.recipe): trial.number for trial in reversed(self.by_number.values())}
+            trials = reversed(self.by_number.values())
+            self._by_recipe = {trial.recipe.training_key(self._images): trial.number for trial in trials}
         if isinstance(event, Extension):
             self.extra += event.trials
         if isinstance(event, TrialAdded):
@@ -175,12 +176,12 @@ class Trials:
 
     def find(self, recipe: Recipe) -> Trial | None:
         """Return the first trial with this recipe, or one that trains the same, its seed included."""
-        number = self._by_recipe.get(self._key(recipe))
+        number = self._by_recipe.get(recipe.training_key(self._images))
         return None if number is None else self.by_number[number]
 
     def original_of(self, trial: Trial) -> int:
         """Return the number of the first trial with the recipe of this one, seed included: its own, if it is no copy."""
-        return self._by_recipe.get(self._key(trial.recipe), trial.number)
+        return self._by_recipe.get(trial.recipe.training_key(self._images), trial.number)
 
     def copies(self) -> set[int]:
         """Return the trials that repeat another one, seed included, so that their scores are no new evidence.
@@ -191,7 +192,7 @@ class Trials:
             return set()
         kept: dict[str, Trial] = {}
         for trial in sorted(self, key=lambda trial: (-trial.epoch, trial.number)):
-            kept.setdefault(self._key(trial.recipe), trial)
+            kept.setdefault(trial.recipe.training_key(self._images), trial)
         return self.by_number.keys() - {trial.number for trial in kept.values()}
 
     def reserve(self, numbers: Iterable[int]) -> None:
@@ -227,6 +228,3 @@ class Trials:
         """Return the best completed trial; only a completed trial can be the best."""
         ranked = self.ranked()
         return ranked[0] if ranked and ranked[0].state == "completed" else None
-
-    def _key(self, recipe: Recipe) -> str:
-        return recipe.as_trained(self._images).model_dump_json()

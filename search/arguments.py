@@ -31,16 +31,15 @@ LARGEST_SEED = 2**63 - 1
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of `90s`, `15m`, `1.5h` or `1h30m`."""
+    """Return the seconds of `90s`, `15m`, `1.5h` or `1h30m`; a number alone counts seconds."""
     number = r"([0-9]{1,99}(?:\.[0-9]{1,99})?)"
-    match = re.fullmatch(f"(?:{number}h)?(?:{number}m)?(?:{number}s)?", text)
-    parts = zip(match.groups(), (3600, 60, 1), strict=True) if match else ()
+    match = re.fullmatch(f"(?:{number}h)?(?:{number}m)?(?:{number}s)?|{number}", text)
+    parts = zip(match.groups(), (3600, 60, 1, 1), strict=True) if match else ()
     seconds = sum(float(part or 0) * unit for part, unit in parts)
     if match and text and not seconds:
         raise UserError(f"--time-budget={text}: give more than 0 s, such as 90s, 15m, 2h or 1h30m.")
     if not seconds:
-        means = f" Do you mean {text}s or {text}m?" if re.fullmatch(number, text) else ""
-        raise UserError(f"--time-budget={text}: this is not a time.{means} Write it as 90s, 15m, 2h or 1h30m.")
+        raise UserError(f"--time-budget={text}: this is not a time. Write it as 90s, 15m, 2h or 1h30m.")
     if seconds > LONGEST_SECONDS:
         raise UserError(f"--time-budget={text}: longer than a year. Give less, or leave it out to run all trials.")
     return seconds

@@ -231,12 +231,20 @@ class Recipe(Part):
         """Return the recipe with these fields at their defaults, so with these techniques off."""
         return self.model_copy(update={field: type(self).model_fields[field].default for field in fields})
 
-    def as_trained(self, images: int | None) -> Self:
-        """Return the plainest recipe with the same training on `images`: a step has at most the batches of an epoch."""
-        if images is None or isinstance(self.batch_size, str) or not self.accumulation.is_on:
-            return self
-        batches = -(-(self.data.epoch_size or images) // self.batch_size)
-        return self.model_copy(update={"accumulation": self.accumulation.at_most(batches)})
+    def training_key(self, images: int | None) -> str:
+        """Return a text that recipes with the same training on this many images share, as far as their parts know it."""
+        if images is None or isinstance(self.batch_size, str):
+            return self.model_dump_json()
+        size = self.data.epoch_size or images
+        full, rest = divmod(size, self.batch_size)
+        batches = full + (not full or rest >= 2 * self.data_parallel.devices)  # as `list_batch_sizes` makes them
+        steps = [-(-batches // self.accumulation.batches_in(epoch)) for epoch in range(self.epochs)]
+        data = self.data.model_copy(update={"epoch_size": None if size == images else size})
+        try:
+            parts = {name: part.as_trained(self, steps) for name, part in self.parts()}
+        except UserError:  # such as cycles that do not fit into the steps
+            return self.model_dump_json()
+        return self.model_copy(update={**parts, "data": data}).model_dump_json()
 
     @property
     def evaluation_preprocessing(self) -> Preprocessing:

@@ -33,7 +33,6 @@ class Live:
     counts: str
     elapsed: str
     time_left: str
-    basis: str
     machine: str
     workers: Sequence[Worker] = ()
     rungs: Sequence[tuple[str, int, str]] = ()

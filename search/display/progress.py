@@ -18,7 +18,7 @@ from ledger.events import AnyEvent, EpochReported, TrialEnded
 from ledger.formatting import format_score, format_seconds, plural
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
-from search.display.time_left import Pace
+from search.display.time_left import describe_left
 
 if TYPE_CHECKING:
     from search.core.controller import Controller
@@ -48,7 +48,7 @@ class Progress:
         self.controller = controller
         self.console = console
         self.slots = slots
-        self.pace = Pace(slots, seconds_left)
+        self.seconds_left = seconds_left
         self.seconds_before = seconds_before
         self.started = time.time() - seconds_before
         self.spoke = time.time()
@@ -93,8 +93,6 @@ class Progress:
 
     def __call__(self, event: AnyEvent) -> None:
         """Update the display for one event of the controller."""
-        if event.event in ("start", "resume", "report"):
-            self.pace.add(event)
         if isinstance(event, EpochReported) and not self.saw_epoch:
             self._describe_first(event)
         if isinstance(event, TrialEnded):
@@ -149,10 +147,9 @@ class Progress:
         return Group(*above, *self._render_running(running, room, trials.metric))
 
     def _render_bar(self, trials: Trials, width: int) -> RenderableType:
-        done, budget = len(_ended(trials)), self.controller.budget
-        now = time.time()
+        done, budget, now = len(_ended(trials)), self.controller.budget, time.time()
         words = f"{done}/{budget} trials · {format_seconds(now - self.started)}"
-        left, _ = self.pace.describe(list(trials), budget, now)
+        left = describe_left(list(trials), budget, self.slots(), self.seconds_left and self.seconds_left(), now)
         words += f" · {left}" if left else ""
         grid = Table.grid(padding=(0, 2, 0, 0))
         room = max(10, min(60, width - 52))

@@ -1,59 +1,48 @@
-"""Estimate the time that a sweep still needs, from the speed of its epochs so far."""
+"""Estimate the time that a sweep still needs, from what its trials took so far."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from statistics import fmean
 
-from ledger.events import AnyEvent, EpochReported
-from ledger.formatting import format_seconds, plural
+from ledger.formatting import format_seconds
 from ledger.trials import UNFINISHED, Trial
 
 
-class Pace:
-    """Epochs per second since the first trial of this session began."""
+def describe_left(trials: Sequence[Trial], budget: int, slots: int, seconds_left: float | None, now: float) -> str:
+    """Return for example `about 3 min 12 s left`, or the end of the time budget, in `seconds_left`, if that is sooner.
 
-    def __init__(self, slots: Callable[[], int], seconds_left: Callable[[], float] | None = None) -> None:
-        self.slots = slots
-        self.seconds_left = seconds_left
-        self.began: float | None = None
-        self.epochs = 0
-
-    def add(self, event: AnyEvent) -> None:
-        """Count a start, resume or report when it happens."""
-        if self.began is None:
-            self.began = event.time
-        self.epochs += isinstance(event, EpochReported)
-
-    def describe(self, trials: Sequence[Trial], budget: int, now: float) -> tuple[str, str]:
-        """Return for example `about 3 min 12 s left`, or the end of the time budget if that is sooner; and its source.
-
-        Without a time budget both are empty until trials have finished.
-        """
-        left = self.estimate(trials, budget, now)
-        basis = f"from {plural(self.epochs, 'epoch')} since the driver started"
-        if self.seconds_left is not None and (left is None or self.seconds_left() < left):
-            return f"time budget ends in {format_seconds(max(0.0, self.seconds_left()))}", "as asked for at the start"
-        return ("", "") if left is None else (f"about {format_seconds(left)} left", basis)
-
-    def estimate(self, trials: Sequence[Trial], budget: int, now: float) -> float | None:
-        """Estimate the seconds left. None if no trial has finished yet, in this session or an earlier one."""
-        finished = [trial for trial in trials if trial.state in ("completed", "stopped", "diverged")]
-        # Baselines are never stopped, so their length does not predict that of other trials.
-        finished = [trial for trial in finished if trial.origin != "baseline"] or finished
-        if not finished or not self.epochs or self.began is None:
-            return None
-        lengths = [trial.epoch for trial in finished]
-        open_ = [_remaining(trial, lengths) for trial in trials if trial.state in UNFINISHED]
-        new = budget - len(trials)
-        mean = sum(lengths) / len(lengths)
-        slots = max(1, min(self.slots(), len(trials)))
-        epochs = max((sum(open_) + new * mean) / slots, *open_, mean if new else 0)
-        return epochs * slots * (now - self.began) / self.epochs
+    Without a time budget it is empty until trials have ended.
+    """
+    left = estimate_left(trials, budget, slots, now)
+    if seconds_left is not None and (left is None or seconds_left < left):
+        return f"time budget ends in {format_seconds(max(0.0, seconds_left))}"
+    return "" if left is None else f"about {format_seconds(left)} left"
 
 
-def _remaining(trial: Trial, lengths: Sequence[int]) -> float:
-    """Estimate the epochs left: the mean over trials that went further, or all of them if none did."""
-    beyond = [length - trial.epoch for length in lengths if length > trial.epoch]
-    if not beyond or trial.origin == "baseline":
-        return trial.epochs - trial.epoch
-    return sum(beyond) / len(beyond)
+def estimate_left(trials: Sequence[Trial], budget: int, slots: int, now: float) -> float | None:
+    """Estimate the seconds left. None if no trial has ended yet, in this session or an earlier one."""
+    ended = [trial for trial in trials if trial.state in ("completed", "stopped", "diverged")]
+    # Baselines are never stopped, so their length does not predict that of other trials.
+    ended = [trial for trial in ended if trial.origin != "baseline"] or ended
+    if not ended:
+        return None
+    lengths = [_spent(trial, now) for trial in ended]
+    open_ = [_remaining(trial, lengths, now) for trial in trials if trial.state in UNFINISHED]
+    new, mean = budget - len(trials), fmean(lengths)
+    return max((sum(open_) + new * mean) / max(1, min(slots, len(trials))), *open_, mean if new else 0.0)
+
+
+def _spent(trial: Trial, now: float) -> float:
+    """Return the seconds of a trial so far; without its start, if it was interrupted."""
+    is_whole = not trial.resumes and trial.state != "interrupted"
+    return (trial.ended or now) - trial.started if is_whole else trial.seconds or 0.0
+
+
+def _remaining(trial: Trial, lengths: Sequence[float], now: float) -> float:
+    """Estimate the seconds left: the mean over trials that took longer, or all of its epochs if none did."""
+    spent = _spent(trial, now)
+    beyond = [length - spent for length in lengths if length > spent]
+    if beyond and trial.origin != "baseline":
+        return fmean(beyond)
+    return spent * (trial.epochs / trial.epoch - 1) if trial.epoch else fmean(lengths)

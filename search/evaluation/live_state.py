@@ -13,7 +13,7 @@ from ledger.record import SweepRecord
 from ledger.trials import UNFINISHED, Trials
 from search.core.asha import make_asha
 from search.display.recipe_text import format_counts
-from search.display.time_left import Pace
+from search.display.time_left import describe_left
 from training.process.text_files import refuse_irregular
 
 LOG_BYTES = 2000  # of the end of each log: those of 1,000 trials make the page 0.2 MB larger
@@ -26,7 +26,10 @@ def describe_live(record: SweepRecord) -> Live:
     since = record.events[drivers[-1] :] if drivers else []
     driver = since[0] if since else None
     assert driver is None or isinstance(driver, DriverStarted)
-    left, basis = _describe_time_left(record, since, is_first=len(drivers) == 1)
+    budget = record.recorded_settings.time_budget_seconds
+    # A resume may have another time budget, which the ledger does not have.
+    budget_left = since[0].time + budget - now if len(drivers) == 1 and budget else None
+    left = describe_left(list(trials), record.budget, driver.slots if driver else 1, budget_left, now)
     last = record.events[-1].time if record.events else now
     share = f"{driver.threads} CPU thread{'s' * (driver.threads != 1)}" if driver else ""
     return Live(
@@ -37,7 +40,6 @@ def describe_live(record: SweepRecord) -> Live:
         counts=format_counts(trials) or "none has started",
         elapsed=format_seconds(trials.elapsed_seconds + (now - last if driver else 0.0)),
         time_left=left or "the time left is not known yet",
-        basis=basis,
         machine=f"{share}{f' and {driver.gpus:g} GPU' if driver.gpus else ''} for each trial, driver on {driver.host}"
         if driver
         else "",
@@ -45,19 +47,6 @@ def describe_live(record: SweepRecord) -> Live:
         rungs=_list_rungs(record),
         logs={} if record.folder.is_copy else _read_logs(record),
     )
-
-
-def _describe_time_left(record: SweepRecord, since: list, *, is_first: bool) -> tuple[str, str]:
-    """Return the time left, and what it is computed from; `since` are the events of the last driver."""
-    budget = record.recorded_settings.time_budget_seconds
-    # A resume may have another time budget, which the ledger does not have.
-    until = since[0].time + budget if is_first and budget else None
-    slots = since[0].slots if since else 1
-    pace = Pace(lambda: slots, (lambda: until - time.time()) if until else None)
-    for event in since:
-        if event.event in ("start", "resume", "report"):
-            pace.add(event)
-    return pace.describe(list(record.trials), record.budget, time.time())
 
 
 def _list_workers(since: list, trials: Trials, slots: int) -> list[Worker]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ledger.record import SweepRecord
-from spaces.parameters.domains import Domain, Tree
+from spaces.parameters.domains import Tree, find_parameters
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -42,14 +42,6 @@ def carry_over(space: Space, values: dict[str, object]) -> Recipe | None:
 
 
 def _fill(tree: Tree, value: Any) -> Any:
-    if isinstance(tree, Domain):
+    if not isinstance(tree, dict):
         return value
-    if isinstance(tree, dict):
-        return {name: _fill(part, value[name]) if _has_parameter(part) else part for name, part in tree.items()}
-    return tree
-
-
-def _has_parameter(tree: Tree) -> bool:
-    if isinstance(tree, dict):
-        return any(map(_has_parameter, tree.values()))
-    return isinstance(tree, Domain)
+    return {name: _fill(part, value[name]) if any(find_parameters(part)) else part for name, part in tree.items()}

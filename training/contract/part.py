@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -35,3 +35,10 @@ class Part(BaseModel):
     def conflict(self, recipe: RecipeView) -> str | None:
         """Return one sentence about a conflict with another part of this recipe; None if there is no conflict."""
         return None
+
+    def as_trained(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Self:
+        """Return a part that is the same for all values with which this recipe trains the same; it need not be legal.
+
+        `epoch_steps` are the optimizer steps of each epoch.
+        """
+        return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 
@@ -82,6 +82,9 @@ class Schedule(Part):
         if self.warmup_epochs == 0 and self.start_factor != START_FACTOR:
             return "schedule.start_factor does nothing while schedule.warmup_epochs is 0: set warmup_epochs."
         return None
+
+    def as_trained(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Self:
+        return self.model_copy(update={"warmup_epochs": self.warmup_steps(epoch_steps)})
 
 
 def count_steps(epochs: float, epoch_steps: Sequence[int]) -> float:

@@ -122,12 +122,10 @@ def find_recipe(source: str, overrides: Sequence[str]) -> Recipe:
     if not list(find_parameters(space.recipe, ("recipe",))):
         return read_recipe(space.recipe)
     draws = [read_recipe(space.suggest(RandomTrial(seed))) for seed in range(50)]
-    return max(draws, key=_count_augmentations)
-
-
-def _count_augmentations(recipe: Recipe) -> int:
-    on = (recipe.random_crop.name != "none", recipe.flip.probability > 0, recipe.augmentation.policy != "none")
-    return sum(on)
+    return max(
+        draws,
+        key=lambda r: (r.random_crop.name != "none") + (r.flip.probability > 0) + (r.augmentation.policy != "none"),
+    )
 
 
 def _list_named() -> list[str]:

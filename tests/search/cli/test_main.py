@@ -51,7 +51,7 @@ MISTAKES = {
         r"epochs=1 is below search\.scheduler\.min_epochs=3: no trial could reach the first rung",
     ),
     "no trials": (["run", "quick", "--trials", "0"], "--trials=0"),
-    "no unit": (["run", "quick", "--time-budget", "1.5"], r"Do you mean 1.5s or 1.5m\? Write it as"),
+    "no unit after an hour": (["run", "quick", "--time-budget", "1h30"], "this is not a time. Write it as"),
     "two points": (["run", "quick", "--time-budget", "1.5.5"], "this is not a time. Write it as"),
     "no time": (["run", "quick", "--time-budget", "soon"], "--time-budget=soon: this is not a time"),
     "no time at all": (["run", "quick", "--time-budget", "0s"], "--time-budget=0s: give more than 0 s, such as 90s"),
@@ -194,7 +194,8 @@ def test_a_mistake_exits_with_2_and_no_traceback():
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("8.0m", 480)]
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("8.0m", 480), ("90", 90)],
 )
 def test_a_time_budget_is_parsed(text, seconds):
     assert parse_duration(text) == seconds

@@ -12,7 +12,7 @@ from rich.console import Console
 from ledger.trials import Trials
 from search.display.one_trial import draw_curve
 from search.display.progress import HEARTBEAT_SECONDS, Progress
-from search.display.time_left import Pace
+from search.display.time_left import describe_left, estimate_left
 from tests.made_events import make_event
 from training.recipe import Recipe
 
@@ -231,35 +231,50 @@ def test_without_a_terminal_a_line_of_progress_appears_once_a_minute():
     assert read()[1:] == ["0/16 trials done: running 1"]
 
 
-def make_pace(seconds_left=None):
-    """Two slots, 100 s, 20 epochs: 10 s an epoch in each slot."""
-    sweep, pace = Sweep(), Pace(lambda: 2, seconds_left)
-    sweep.listeners.append(lambda event: pace.add(event) if event.event != "end" else None)
-    sweep.now = 0.0
+def train_two(*ends, origin="sampler"):
+    """Two trials on two slots, each with 10 epochs in 100 s; `ends` are their states."""
+    sweep = Sweep()
     for trial in range(2):
-        sweep.start(trial)
-        for epoch in range(1, 11):
-            sweep.report(trial, epoch, 0.5)
-    return sweep, pace
+        sweep.now = 0.0
+        sweep.start(trial, origin)
+        sweep.now = 100.0
+        sweep.report(trial, 10, 0.5)
+    for trial, state in enumerate(ends):
+        sweep.end(trial, state)
+    return list(sweep.controller.trials)
 
 
-def test_nothing_is_estimated_before_a_trial_has_finished():
-    sweep, pace = make_pace()
-    assert pace.describe(list(sweep.controller.trials), 16, now=100.0)[0] == ""
+def test_nothing_is_estimated_before_a_trial_has_ended():
+    assert describe_left(train_two(), 16, 2, None, now=100.0) == ""
 
 
-def test_time_left_follows_from_the_epochs_of_finished_trials_and_the_slots():
-    sweep, pace = make_pace()
-    sweep.end(0, "stopped")
-    sweep.end(1, "stopped")
-    # Four trials of 10 epochs each on two slots, at 10 s an epoch.
-    assert pace.estimate(list(sweep.controller.trials), 6, now=100.0) == pytest.approx(200)
-    assert pace.describe(list(sweep.controller.trials), 6, now=100.0)[0] == "about 3 min 20 s left"
+def test_time_left_follows_from_the_lengths_of_ended_trials_and_the_slots():
+    trials = train_two("stopped", "stopped")
+    # Four trials of 100 s each on two slots.
+    assert estimate_left(trials, 6, 2, now=100.0) == pytest.approx(200)
+    assert describe_left(trials, 6, 2, None, now=100.0) == "about 3 min 20 s left"
+
+
+@pytest.mark.parametrize(("origin", "now", "left"), [("sampler", 60, 40), ("sampler", 100, 170), ("baseline", 60, 102)])
+def test_a_running_trial_ends_like_those_that_took_longer_or_with_all_of_its_epochs(origin, now, left):
+    ended, running = train_two("stopped")
+    assert running.epochs == 27
+    ended.origin, running.origin = "sampler", origin
+    assert estimate_left([ended, running], 2, 2, now=now) == pytest.approx(left)
+
+
+def test_an_interruption_is_not_the_length_of_a_trial():
+    trials = train_two("stopped", "stopped")
+    for trial in trials:
+        trial.resumes, trial.reports[-1].metrics["train_seconds"] = 1, 30.0
+    assert estimate_left(trials, 4, 2, now=9999.0) == pytest.approx(30)
 
 
 def test_a_time_budget_that_ends_sooner_is_shown_as_the_time_left():
-    sweep, pace = make_pace(seconds_left=lambda: 50.0)
-    assert pace.describe(list(sweep.controller.trials), 6, now=100.0)[0] == "time budget ends in 50 s"
+    trials = train_two("stopped", "stopped")
+    assert describe_left(trials, 6, 2, 50.0, now=100.0) == "time budget ends in 50 s"
+    assert describe_left(trials[:0], 6, 2, 50.0, now=100.0) == "time budget ends in 50 s"
+    assert describe_left(trials, 6, 2, 500.0, now=100.0) == "about 3 min 20 s left"
 
 
 def test_the_curve_of_a_trial_has_one_character_for_some_epochs():

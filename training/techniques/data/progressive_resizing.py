@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
 
@@ -53,11 +54,18 @@ class ProgressiveResizing(Technique):
 
     def side_in(self, epoch: int, epochs: int, full: int, grid: int = GRID) -> int:
         """Return the side of the training images after `epoch` completed epochs, a multiple of `grid` or the full side."""
-        length = min(self.growth * epochs, epochs - 1)  # the last epoch has the full side
+        length = self.length(epochs)
         if epoch >= length:
             return full
         side = full * (self.start + (1 - self.start) * epoch / length)
         return min(full, max(grid, grid * round(side / grid)))
+
+    def length(self, epochs: int) -> float:
+        """Return the epochs with small images: the first one if any, and all but the last one at most."""
+        return min(max(1, self.growth * epochs), epochs - 1)
+
+    def as_trained(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Self:
+        return self.model_copy(update={"growth": self.length(recipe.epochs) / recipe.epochs}) if self.is_on else self
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.is_on:

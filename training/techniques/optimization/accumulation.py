@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
@@ -42,10 +43,10 @@ class Accumulation(Technique):
         """Return the forward passes per optimizer step after this many completed epochs."""
         return [self.batches, *(batches for start, batches in self.schedule if start <= epoch)][-1]
 
-    def at_most(self, batches: int) -> Self:
-        """Return the same training for an epoch of so many batches."""
-        schedule = [[start, min(count, batches)] for start, count in self.schedule]
-        return self.model_copy(update={"batches": min(self.batches, batches), "schedule": schedule})
+    def as_trained(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Self:
+        # A step of a whole epoch is the same with any number of batches that is large enough.
+        each = [[epoch, MOST if steps == 1 else self.batches_in(epoch)] for epoch, steps in enumerate(epoch_steps)]
+        return self.model_copy(update={"batches": 1, "schedule": each})
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.schedule:

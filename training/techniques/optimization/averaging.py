@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -73,6 +73,11 @@ class Swa(BaseAveraging):
         ends = recipe.schedule.minima(epoch_steps) or list(accumulate(epoch_steps))
         late = sum(end >= self._begin(epoch_steps) for end in ends)
         return ends[-max(2, late) :]
+
+    def as_trained(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Self:
+        is_rate = self.lr_factor is not None  # which begins at its own step
+        first = math.ceil(self._begin(epoch_steps)) if is_rate else self.moments(recipe, epoch_steps)[0]
+        return self.model_copy(update={"start": first})
 
     def _begin(self, epoch_steps: Sequence[int]) -> float:
         return count_steps(round(self.start * len(epoch_steps), 6), epoch_steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -61,8 +61,15 @@ class Trapezoid(Schedule):
     final_factor: FinalFactor = 0.0
 
     def after_warmup(self, steps: int, warmup: int) -> Curve:
-        decay = max(1, round(self.cooldown_fraction * (steps + warmup)))  # a share of the whole training
+        decay = self.decay_steps(steps + warmup)  # a share of the whole training
         return lambda step: 1 - (1 - self.final_factor) * max(0, step - (steps - decay)) / decay
+
+    def decay_steps(self, steps: int) -> int:
+        return max(1, round(self.cooldown_fraction * steps))
+
+    def as_trained(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Self:
+        decay = self.decay_steps(sum(epoch_steps))
+        return super().as_trained(recipe, epoch_steps).model_copy(update={"cooldown_fraction": decay})
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if self.warmup_epochs + self.cooldown_fraction * recipe.epochs > recipe.epochs:

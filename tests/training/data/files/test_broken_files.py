@@ -92,6 +92,10 @@ def box(brand, *others):
         (bytes(128) + b"DICM", "a DICOM file"),
         (bytes(300), "only zero bytes"),
         (b"\xff\xd8\xff\xe0", "a damaged JPEG file"),
+        (
+            cv2.imencode(".tiff", np.zeros((4, 4, 3), np.float32))[1].tobytes(),
+            "a damaged TIFF, or one such as with 32 bits, which is not read",
+        ),
         (b"", "empty file"),
         (b"no image at all", "not an image"),
     ],
