@@ -8,9 +8,9 @@ others that no method sees. All methods have the same pretrained backbone, from 
 that a preset prefers; `ours` takes smaller ones where these would take too long. `ours` is `sweep run --preset good`, and
 `ray` a search with Ray Tune as in its documentation; both get the minutes. `probe`, a logistic regression on the features,
 and `recipe`, one usual fine-tuning, take what they take. The seconds are those of the wall clock until the model is there;
-those of `ours` include the start of Python. Each method claims an accuracy, that of its own validation. WORK keeps the
-photographs and results.jsonl, and a second call runs what is missing there. Compare seconds, and methods that have a time,
-only where nothing else runs on the machine.
+those of `ours` include the start of Python. Each method claims an accuracy, that of its own validation; `ours` that which
+it expects on new images. WORK keeps the photographs and results.jsonl, and a second call runs what is missing there.
+Compare seconds, and methods that have a time, only where nothing else runs on the machine.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import copy
 import csv
 import json
+import math
 import os
 import random
 import shutil
@@ -44,9 +45,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torchvision.transforms import v2
 
+from analysis.effects.lead import judge_lead
+from analysis.effects.technique_effects import fit_sweep
 from analysis.export.prediction import Options, predict_images
 from ledger.folder import open_folder
 from ledger.record import SweepRecord
+from ledger.tables import make_tables
 from search.display.recipe_text import baseline_of, describe_recipe
 from search.presets.rules import choose_side, read_data
 from training.contract.specs import Backbone
@@ -314,7 +318,11 @@ def run_ours(home: Path, seed: int, minutes: float) -> Handed:
     trial = record.trials.by_number[int(facts["trial"])]
     note = f"{len(record.trials)} trials, {trial.name}: {describe_recipe(trial, baseline_of(record.trials))}"
     note += f", {facts['metric']}, trained on {facts['trained_on']}"
-    return Handed(accuracy, seconds, facts["score"], facts["standard_error"], note)
+    tables = make_tables(record)
+    lead = judge_lead(tables, fit_sweep(tables))
+    if lead is None or math.isnan(lead.expected):
+        return Handed(accuracy, seconds, facts["score"], facts["standard_error"], note)
+    return Handed(accuracy, seconds, lead.expected, lead.expected_error, note)
 
 
 def hand_nothing(home: Path, seconds: float) -> Handed:

@@ -72,7 +72,7 @@ class Memory:
 class Objective:
     """Planted effects: a final score and a speed for every point of the space."""
 
-    def __init__(self, parameters: list[Any], seed: int, noise: float) -> None:
+    def __init__(self, parameters: list[Any], seed: int, noise: float, additive: bool = False) -> None:
         self.noise = noise  # standard deviation between trainings that differ only in the seed
         self.rng = np.random.default_rng((7, seed))
         self.parameters = {parameter.name: parameter for parameter in parameters}
@@ -88,7 +88,7 @@ class Objective:
         # Two pairs of options with a positive or a negative interaction.
         keys = list(self.effects)
         self.pairs = {}
-        for _ in range(2):
+        for _ in range(0 if additive else 2):
             one, other = (keys[i] for i in self.rng.choice(len(keys), 2, replace=False))
             if one[0] != other[0]:
                 self.pairs[one, other] = self.rng.choice([1.0, -1.0]) * self.rng.uniform(0.01, 0.03)
@@ -112,10 +112,12 @@ class Objective:
         return 0.3 + (end - 0.3) * rise + self.rng.normal(0, JITTER, epochs)
 
 
-def run_sweep(space: Any, seed: int, noise: float, exempt: float = 0.0) -> tuple[Sweep, Objective]:
+def run_sweep(
+    space: Any, seed: int, noise: float, exempt: float = 0.0, additive: bool = False
+) -> tuple[Sweep, Objective]:
     """Run a sweep on simulated workers; a random share `exempt` of the trials is never stopped."""
     parameters = list_parameters(space.recipe)
-    objective = Objective(parameters, seed, noise)
+    objective = Objective(parameters, seed, noise, additive)
     controller = Controller(space, Memory(), seed=seed)  # type: ignore[arg-type]
     spared = np.random.default_rng((3, seed)).random(10_000) < exempt
 
@@ -197,13 +199,15 @@ def naive(sweep: Sweep, level: Level, full_length: bool) -> tuple[float, float]:
     return a.mean() - b.mean() - reach, a.mean() - b.mean() + reach
 
 
-def judge_seed(seed: int, noise: float, exempt: float, sampler: str, trials: int) -> list[dict[str, Any]]:
+def judge_seed(
+    seed: int, noise: float, exempt: float, sampler: str, trials: int, additive: bool = False
+) -> list[dict[str, Any]]:
     """Return a row for each method and level of one sweep, and one for the headline."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "made-up.yaml").write_text(SPACE)
         space = load_space(Path(folder, "made-up.yaml"), [f"search.sampler={sampler}", f"search.trials={trials}"])
     began = time.perf_counter()
-    sweep, objective = run_sweep(space, seed, noise, exempt)
+    sweep, objective = run_sweep(space, seed, noise, exempt, additive)
     ran = time.perf_counter()
     fitted = fit_sweep(sweep)
     effects, lead = measure_effects(fitted).set_index(["parameter", "level"]), judge_lead(sweep, fitted)
@@ -279,7 +283,9 @@ def summarise_headlines(rows: pd.DataFrame) -> dict[str, Any]:
 
 def run_cell(trials: int, noise: float, args: argparse.Namespace) -> pd.DataFrame:
     """Return the rows of all sweeps with this number of trials and this noise."""
-    one = partial(judge_seed, noise=noise, exempt=args.exempt, sampler=args.sampler, trials=trials)
+    one = partial(
+        judge_seed, noise=noise, exempt=args.exempt, sampler=args.sampler, trials=trials, additive=args.additive
+    )
     seeds = range(args.first, args.first + args.seeds)
     if args.jobs > 1:
         with ProcessPoolExecutor(args.jobs) as pool:
@@ -303,6 +309,7 @@ def main() -> None:
     )
     parser.add_argument("--sampler", default="tpe")
     parser.add_argument("--exempt", type=float, default=0.0, help="share of trials that are never stopped")
+    parser.add_argument("--additive", action="store_true", help="plant no interactions")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()

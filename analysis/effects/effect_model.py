@@ -20,7 +20,8 @@ DRAWS = 2000
 # is the standard error of a score on its images: the seed changes about as many predictions as other images would.
 PRIOR_TRAININGS = 2.0
 MAINS = (0.3, 1.0, 3.0, 10.0)  # standard deviations of a parameter's effect, in those of the noise
-PAIRS = (0.3, 0.6)  # standard deviations of an interaction, in those of its main effects
+# Standard deviations of an interaction, in those of its main effects: from nearly none to as much.
+PAIRS = (0.05, 0.3, 1.0)
 Mixed = tuple[np.ndarray, np.ndarray]  # covariances of contrasts with the trials, (contrasts, n), and their variances
 
 
@@ -82,13 +83,16 @@ class Model:
     fits: list[tuple[Scales, ProcessFit]]
     weights: np.ndarray
 
-    def draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator) -> np.ndarray:
-        """Draws from the posterior of `count` contrasts, shape (DRAWS, count); `mix` gives them at some scales."""
+    def draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator, level: int = 0) -> np.ndarray:
+        """Draws from the posterior of `count` contrasts, shape (DRAWS, count); `mix` gives them at some scales.
+
+        With `level` 1, the mean of all recipes is added: the draws are those of expected scores.
+        """
         draws = [np.empty((0, count))]
         with threadpool_limits(1):
             for (scales, fit), share in zip(self.fits, rng.multinomial(DRAWS, self.weights), strict=True):
                 if share and count:
-                    draws.append(fit.draw(*mix(scales), share, rng))
+                    draws.append(fit.draw(*mix(scales), share, rng, level))
         return np.concatenate(draws)
 
 
@@ -142,7 +146,9 @@ class ProcessFit:
         solved = solve_triangular(factor, half, lower=True, trans="T", check_finite=False)
         return ProcessFit(float(evidence), factor, solved, mean, spread, residual, freedom)
 
-    def draw(self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    def draw(
+        self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator, level: int
+    ) -> np.ndarray:
         """Draws from the posterior of c contrasts, shape (count, c).
 
         `covariances` are those of the contrasts with the scores, shape (c, n), and `variances` their own, shape (c,).
@@ -152,4 +158,4 @@ class ProcessFit:
         known = covariances @ self.solved
         reach = (covariances * cho_solve((self.factor, True), covariances.T, check_finite=False).T).sum(axis=1)
         left = np.sqrt(np.maximum(variances - reach, 0))
-        return known[:, 0] - mean * known[:, 1] + noise * left * rng.standard_normal((count, len(variances)))
+        return known[:, 0] + mean * (level - known[:, 1]) + noise * left * rng.standard_normal((count, len(variances)))

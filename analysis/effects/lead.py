@@ -35,7 +35,9 @@ class Lead:
 
     `observed` is the difference of the scores. The difference of the expected scores has the mean `mean`, lies between
     `low` and `high` nine times in ten, and is positive with `probability`; these are NaN if too few trials completed.
-    All are in the score's unit, and positive is better. `rivals` are the trials that may be as good as the best.
+    `expected` is the score that the best recipe is likely to have on new images, with the standard error
+    `expected_error`: shrunk towards what like recipes have, as the best of many scores was also lucky. All are in the
+    score's unit, and positive is better. `rivals` are the trials that may be as good as the best.
     """
 
     best: str
@@ -48,6 +50,8 @@ class Lead:
     probability: float
     rivals: tuple[str, ...]
     only_baselines: bool = False  # no other trial completed
+    expected: float = np.nan
+    expected_error: float = np.nan
 
     @property
     def verdict(self) -> Verdict:
@@ -73,6 +77,7 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
     baseline = None if bases.empty else bases.iloc[0]
     lead = np.full(1, np.nan) if baseline is None else draws[:, done.index.get_loc(baseline.name)]
     low, high = np.quantile(lead, [1 - CLEAR, CLEAR])
+    expected = fitted.draw_score(places[best.trial])
     behind = (draws < 0).mean(axis=0)
     ended = sweep.trials[(sweep.trials.state == "completed") & sweep.trials.score.notna()]
     return Lead(
@@ -86,4 +91,6 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
         probability=float((lead > 0).mean()),
         rivals=tuple(f"{trial:04d}" for trial in done.trial[1:][behind[1:] >= MAY_BE_BEST]),
         only_baselines=bool(ended.is_baseline.all()),
+        expected=float(sweep.sign * expected.mean()),
+        expected_error=float(np.hypot(expected.std(), np.nan_to_num(best.standard_error))),
     )

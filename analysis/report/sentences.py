@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ledger.formatting import format_points, plural
+from ledger.formatting import format_points, format_score, plural
+from training.score_metrics import MAXIMISED
 
 if TYPE_CHECKING:
     from analysis.effects.lead import Lead
@@ -13,10 +14,23 @@ if TYPE_CHECKING:
 
 DIFFERENCE = 0.03  # a gain that most users would want to see
 ERRORS = 1.96  # standard errors of a difference, for 95 %
+NORMAL_90 = 1.645  # half the 90 % interval of a normal value, in standard errors
 
 
 def describe_lead(metric: str, lead: Lead) -> str:
-    """How far the best trial is ahead of the best baseline. The terminal and all pages have this one statement."""
+    """How far the best trial is ahead of the best baseline, and what its recipe scores on new images.
+
+    The terminal and all pages have this one statement.
+    """
+    if math.isnan(lead.expected):
+        return _compare(metric, lead)
+    ends = (lead.expected + side * NORMAL_90 * lead.expected_error for side in (-1, 1))
+    low, high = (format_score(metric, min(max(end, 0.0), 1.0 if metric in MAXIMISED else end)) for end in ends)
+    said = f"{format_score(metric, lead.expected)} ({low} to {high})"
+    return f"{_compare(metric, lead)} On new images, {lead.best}'s recipe is expected to have {said}."
+
+
+def _compare(metric: str, lead: Lead) -> str:
     best = lead.best
     if lead.count == 1:
         return f"Only one trial completed, {best}: there is nothing to compare it with."

@@ -16,7 +16,7 @@ STORED = 0.05  # with `last`, where the features of images that never change are
 
 END_START_SECONDS = 10.0
 MORE_IMAGES = 1.2  # the images of training and validation, beside those of the training
-WITH_ALL_CPUS = 0.8  # the time of a training alone, beside that of one of several at a time
+WITH_ALL_CPUS = 0.6  # the time of a training alone, beside that of one of several at a time
 GRACE = 0.05  # of the time budget, that the first of them may take more than is left of it
 MOST_KEPT = 0.45  # of the time budget, for the last trainings
 MOST_MEMBERS = 3  # of them: a fourth and fifth gain little (docs/benchmarks.md)

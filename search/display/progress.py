@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 REFRESH = 1  # redraws per second
 HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown at most
-RUNGS = 6  # rungs shown at most; if there are more, the last ones are shown
 INDENT = 9
 
 
@@ -52,8 +49,6 @@ class Progress:
         self.seconds_before = seconds_before
         self.started = time.time() - seconds_before
         self.spoke = time.time()
-        self.had_epochs = any(trial.epoch for trial in controller.trials)  # of an earlier driver
-        self.rungs: list[tuple[str, int, float | None]] = []
         self.reasons: set[str] = set()  # reasons of failures that were printed already
         self.said: set[str] = set()
         self.saw_epoch = False
@@ -105,13 +100,9 @@ class Progress:
         """Without a live part, print a line for the first epoch: until then new workers import PyTorch."""
         self.saw_epoch = True
         if self.live is None:
-            seconds = format_seconds(time.time() - self.started)
-            score = format_score(self.controller.trials.metric, event.score)
-            which, after = ("The first epoch", "")
-            if self.had_epochs:
-                epochs = self.controller.trials.by_number[event.trial].epochs
-                which, after = "The first epoch since the resume", f" after {event.epoch} of {plural(epochs, 'epoch')}"
-            self.say(f"[{seconds}] {which} is done: trial {event.trial:04d} is at {score}{after}.")
+            seconds, metric = format_seconds(time.time() - self.started), self.controller.trials.metric
+            score = format_score(metric, event.score)
+            self.say(f"[{seconds}] The first epoch is done: trial {event.trial:04d} is at {score}.")
 
     def _end(self, trial: Trial) -> None:
         """Print a line for each trial; with a live part only for failures, and each reason once."""
@@ -140,7 +131,6 @@ class Progress:
             Text(f"{format_counts(trials) or 'the first trials start'}, of {self.controller.budget}"),
             self._render_bar(trials, width),
             self._render_best(trials, width),
-            *self._render_rungs(trials),
         ]
         # One line counts the trials that are not shown, and one is for the cursor.
         room = max(1, min(RUNNING, self.console.height - len(above) - 2))
@@ -165,22 +155,6 @@ class Progress:
             return _line("best", f"no trial has completed yet{ahead}")
         head = f"{format_score(trials.metric, best.score, best.standard_error)}  {best.name}  "
         return _line("best", head + cut(describe_recipe(best, baseline_of(trials)), width - INDENT - len(head)))
-
-    def _render_rungs(self, trials: Trials) -> list[Text]:
-        if self.controller.asha is None:
-            return []
-        with suppress(RuntimeError):  # a trial started at the same time: show the previous rungs
-            self.rungs = self.controller.asha.rungs()
-        # In short trials two rungs may be at the same epoch.
-        shown = [rung for i, rung in enumerate(self.rungs) if rung[1] or not any(r[1] for r in self.rungs[i:])][-RUNGS:]
-        width = max((len(label) for label, _, _ in shown), default=0)
-        lines = []
-        for number, (label, count, cutoff) in enumerate(shown):
-            passing = ""
-            if cutoff is not None and math.isfinite(cutoff):
-                passing = f", pass at {format_score(trials.metric, trials.sign * cutoff)}"
-            lines.append(_line("" if number else "rungs", f"{label:<{width}} {count:>6} reached{passing}"))
-        return lines
 
     def _render_running(self, running: list[Trial], room: int, metric: str) -> list[Text]:
         lines = [

@@ -33,12 +33,12 @@ def test_a_planted_lead_is_clear_and_inside_the_interval(sweep):
 def test_the_interval_is_wider_than_that_of_a_model_that_knows_no_selection_by_luck(sweep):
     fitted = fit_sweep(sweep)
     lead = judge_lead(sweep, fitted)
-    best, baseline = (fitted.design.recipes.index.get_loc(int(name)) for name in (lead.best, lead.baseline))
-    error = 0.4 * np.hypot(*fitted.design.errors[[best, baseline]])
-    draws = fitted.draw_leads(best, [baseline], np.array([error]))
-    low, high = np.quantile(draws, [0.05, 0.95])
-    assert (lead.high - lead.low) / (high - low) == pytest.approx(1.2, rel=0.05)
-    assert (lead.low + lead.high) / 2 == pytest.approx((low + high) / 2, abs=0.002)
+    done = [fitted.design.recipes.index.get_loc(trial) for trial in sweep.completed.trial]
+    errors = 0.4 * np.hypot(fitted.design.errors[done[0]], fitted.design.errors[done])
+    draws = fitted.draw_leads(done[0], done, errors)[:, sweep.completed.trial.tolist().index(int(lead.baseline))]
+    (low, high), middle = np.quantile(draws, [0.05, 0.95]), draws.mean()
+    assert (lead.high - lead.low) / (high - low) == pytest.approx(1.2)
+    assert (lead.low - middle) / (low - middle) == pytest.approx(1.2)
 
 
 def test_the_best_of_equal_recipes_is_rarely_called_clear_and_has_rivals(sweep):
@@ -50,6 +50,24 @@ def test_the_best_of_equal_recipes_is_rarely_called_clear_and_has_rivals(sweep):
     assert sum(lead.verdict == "clear" for lead in ahead) <= 1
     assert np.median([lead.mean for lead in ahead]) < 0.005
     assert [lead for lead in ahead if not lead.rivals] == []
+
+
+def test_the_expected_score_is_not_the_luck_of_the_best(sweep):
+    count = (sweep.trials.state == "completed").sum()
+    made = [with_scores(sweep, 0.9 + np.random.default_rng(seed).normal(0, 0.01, count)) for seed in range(20)]
+    leads = [judge(sweep) for sweep in made]
+    assert np.mean([sweep.completed.score.iloc[0] for sweep in made]) > 0.915  # where each recipe has .9
+    assert np.mean([lead.expected for lead in leads]) == pytest.approx(0.9, abs=0.005)
+    assert sum(abs(lead.expected - 0.9) < 1.645 * lead.expected_error for lead in leads) >= 18
+
+
+def test_a_planted_gain_stays_in_the_expected_score(sweep):
+    lead, best = judge(sweep), sweep.completed.score.iloc[0]
+    assert best - 0.02 < lead.expected <= best
+    assert lead.expected_error > sweep.completed.standard_error.iloc[0]
+    loss = replace(sweep.space, search=sweep.space.search.model_copy(update={"metric": "val_loss"}))
+    lower = judge(replace(sweep, space=loss, trials=sweep.trials.assign(score=1 - sweep.trials.score)))
+    assert lower.expected == pytest.approx(1 - lead.expected)
 
 
 def test_few_images_make_the_same_scores_uncertain(sweep):
@@ -116,11 +134,17 @@ def test_a_copy_is_counted_among_the_other_completed_trials(sweep):
         ({"baseline": "0011", "only_baselines": True}, "Only baselines have completed: the best of them is 0011."),
         ({"baseline": None}, "0011 is the best of 12 completed trials. No baseline completed, so its gain is unknown."),
         ({"count": 1}, "Only one trial completed, 0011: there is nothing to compare it with."),
+        (
+            {"expected": 0.951, "expected_error": 0.04},
+            "as scored: 7.7 points). On new images, 0011's recipe is expected to have 95.1 % (88.5 % to 100.0 %).",
+        ),
     ],
 )
 def test_the_statement_names_the_lead_with_its_certainty(changes, sentence):
     lead = Lead("0011", "0001", 12, 0.077, 0.046, 0.014, 0.079, 0.98, ("0007",))
     assert sentence in describe_lead("val_accuracy", replace(lead, **changes))
+    loss = describe_lead("val_loss", replace(lead, expected=1.1, expected_error=0.1))
+    assert loss.endswith("0011's recipe is expected to have 1.100 (0.936 to 1.265).")
     assert describe_rivals(lead) == (
         "1 of the 11 other completed trials may be as good as 0011: more images or seeds would show it."
     )

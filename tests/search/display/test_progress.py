@@ -1,7 +1,6 @@
 """The display of a running sweep, in a terminal and elsewhere."""
 
 import io
-import math
 import threading
 import time
 from types import SimpleNamespace
@@ -24,9 +23,7 @@ class Sweep:
     """The parts of a controller that Progress reads."""
 
     def __init__(self, metric="val_accuracy", budget=16):
-        self.rungs = [("epoch 1", 0, None), ("epoch 3", 0, None), ("epoch 9", 0, None)]
-        asha = SimpleNamespace(rungs=lambda: self.rungs)
-        self.controller = SimpleNamespace(trials=Trials(metric), asha=asha, budget=budget)
+        self.controller = SimpleNamespace(trials=Trials(metric), budget=budget)
         self.listeners = []
         self.now = time.time() - 100
 
@@ -77,7 +74,7 @@ def play(sweep, **options):
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_terminal_shows_counts_the_best_trial_rungs_and_running_trials(width):
+def test_a_terminal_shows_counts_the_best_trial_and_running_trials(width):
     sweep = Sweep()
     sweep.start(0, "baseline")
     sweep.start(1, recipe=BETTER)
@@ -85,14 +82,10 @@ def test_a_terminal_shows_counts_the_best_trial_rungs_and_running_trials(width):
         sweep.report(1, epoch, 0.934)
     sweep.end(1, "completed")
     sweep.report(0, 1, 0.5)
-    sweep.rungs = [("epoch 1", 2, 0.934), ("epoch 3", 1, 0.95), ("epoch 9", 0, None)]
     lines = draw(sweep, width)
     assert lines[0] == "running 1 · completed 1, of 16"
     assert "1/16 trials" in lines[1]
     assert "best 93.4 ± 1.3 % 0001 batch_size=64" in lines
-    assert "rungs epoch 1 2 reached, pass at 93.4 %" in lines
-    assert "epoch 3 1 reached, pass at 95.0 %" in lines
-    assert "epoch 9 0 reached" in lines
     assert "running 0000 1/27 50.0 %" in lines
 
 
@@ -109,31 +102,6 @@ def test_a_sweep_without_a_completed_trial_has_no_best(state):
     assert "best no trial has completed yet; ahead is 0005 at 0.400" in draw(sweep)
 
 
-def test_the_cutoff_of_a_rung_is_a_loss_if_the_metric_is_a_loss():
-    sweep = Sweep("val_loss")
-    sweep.rungs = [("epoch 1", 3, -0.2), ("epoch 3", 1, -math.inf)]
-    assert "rungs epoch 1 3 reached, pass at 0.200" in draw(sweep)
-    assert "epoch 3 1 reached" in draw(sweep)
-
-
-def test_rungs_at_the_epoch_of_a_later_rung_are_not_drawn():
-    sweep = Sweep()
-    sweep.rungs = [("1/27", 5, 0.5), ("1/9", 0, None), ("1/3", 2, 0.6)]
-    assert [line for line in draw(sweep) if "1/9" in line] == []
-
-
-def test_drawing_works_while_rungs_change():
-    sweep = Sweep()
-    progress = Progress(sweep.controller, console=make_console(), slots=lambda: 2)
-    progress.render()
-
-    def change():
-        raise RuntimeError("dictionary changed size during iteration")
-
-    sweep.controller.asha.rungs = change
-    make_console().print(progress.render())
-
-
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (80, 12)])
 def test_a_thousand_trials_are_drawn_quickly_and_fit_the_height(width, height):
     sweep = Sweep(budget=1000)
@@ -146,7 +114,7 @@ def test_a_thousand_trials_are_drawn_quickly_and_fit_the_height(width, height):
     lines = draw(sweep, width, height, slots=lambda: 20)
     assert time.thread_time() - started < 0.5
     assert lines[0] == "running 20 · stopped 980, of 1000"
-    assert lines[-1] == ("… and 12 more" if height > 12 else "… and 16 more")
+    assert lines[-1] == ("… and 12 more" if height > 12 else "… and 13 more")
 
 
 def test_the_height_stays_while_one_trial_ends_and_the_next_begins():
@@ -187,17 +155,14 @@ def test_a_live_display_prints_each_reason_of_failure_once_and_clears_the_rest()
     assert ": failed 3" in text
 
 
-def test_after_a_resume_the_clock_is_that_of_the_command_and_the_epoch_is_named():
+def test_after_a_resume_the_clock_is_that_of_the_command():
     sweep = Sweep()
     sweep.start(0, "baseline")
     sweep.report(0, 1, 0.5)
     progress, read = play(sweep, seconds_before=90)
     with progress:
         sweep.report(0, 2, 0.9)
-    assert (
-        read()[1]
-        == "[1 min 30 s] The first epoch since the resume is done: trial 0000 is at 90.0 % after 2 of 27 epochs."
-    )
+    assert read()[1] == "[1 min 30 s] The first epoch is done: trial 0000 is at 90.0 %."
     assert read()[2].startswith("1 trial after 1 min 30 s")
 
 
