@@ -20,8 +20,7 @@ DRAWS = 2000
 # is the standard error of a score on its images: the seed changes about as many predictions as other images would.
 PRIOR_TRAININGS = 2.0
 MAINS = (0.3, 1.0, 3.0, 10.0)  # standard deviations of a parameter's effect, in those of the noise
-# Standard deviations of an interaction, in those of its main effects: from nearly none to as much.
-PAIRS = (0.05, 0.3, 1.0)
+PAIRS = (0.05, 0.3, 1.0)  # standard deviations of an interaction, in those of its main effects
 Mixed = tuple[np.ndarray, np.ndarray]  # covariances of contrasts with the trials, (contrasts, n), and their variances
 
 

@@ -60,10 +60,9 @@ class Fitted:
 
     def draw_score(self, place: int) -> np.ndarray:
         """Draws of the expected score of a trial, by its place in the design, shape (draws,); NaN without a model."""
-        alike = self.design.similarities[:, [place]]
 
         def mix(scales: Scales) -> Mixed:
-            near = scales.mix(alike)
+            near = scales.mix(self.design.similarities[:, [place]])
             return near, near[:, place]
 
         return self._draw(1, mix, np.random.default_rng(SEED), level=1)[:, 0]

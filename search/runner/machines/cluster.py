@@ -81,13 +81,13 @@ def fit_to_cluster(
 ) -> tuple[Space, list[str]]:
     """Remove the options that a machine does not support, or that need more `devices` than a trial gets.
 
-    `can_bf16` is whether all GPUs have bfloat16 and TF32 arithmetic, `some_can` whether some have. Returns the space, and a
-    sentence for each removal.
+    `can_bf16` is whether all GPUs, or all CPUs without them, have bfloat16 arithmetic, `some_can` whether some have. Returns
+    the space, and a sentence for each removal.
     """
     device, needed = ("gpu", NEEDS_NEW_GPU) if has_gpus else ("cpu", NEEDS_GPU)
     reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
-    if some_can:
-        reason = "some GPUs here have neither bfloat16 nor TF32 arithmetic; --accelerator TYPE leaves them out"
+    if has_gpus and some_can:
+        reason = reason.replace("the", "some", 1) + "; --accelerator TYPE leaves them out"
     more = {count for count in space.values_of(DEVICES) if count > devices}
     allowed_by = f"--{device}s-per-trial={max(more, default=0)}"
     limits = [(DEVICES, more, f"a trial gets {devices} {device.upper()}; {allowed_by} would allow it")]
@@ -96,6 +96,8 @@ def fit_to_cluster(
             limits.append((path, {value}, f"{library} is not installed; {install_line(library)} adds it"))
     if not (has_gpus and can_bf16):
         limits += [(path, impossible, reason) for path, impossible in needed.items()]
+    if not can_bf16 and not has_gpus and len(space.values_of("precision.mode")) > 1:  # it is slow, but not refused
+        limits.append(("precision.mode", {"bf16-mixed"}, "a CPU here has no bfloat16 arithmetic: ten times slower"))
     notes = []
     for path, impossible, why in limits:
         if out := sorted(space.values_of(path) & impossible):

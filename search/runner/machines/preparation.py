@@ -44,7 +44,7 @@ class MachineFacts:
     files: Mapping[str, str] = field(default_factory=dict)  # its images, see `training.data.identity.list_files`
     # Preprocessing and the backend of augmentation, by `input_key`.
     resolved: Mapping[str, tuple[Preprocessing, str]] = field(default_factory=dict)
-    bf16: bool = False
+    bf16: bool = True
     host: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)  # of the software that decides the results
 
@@ -165,7 +165,8 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
             resolved[input_key(recipe)] = meant.preprocessing, meant.augmentation.backend
     except UserError as error:
         return MachineFacts(problem=str(error), host=os.uname().nodename)
-    bf16 = bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False)
+    on_cpu = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if gpus else on_cpu
     return MachineFacts(
         remark=remark,
         dataset=dataset,

@@ -159,9 +159,9 @@ def make_plan(
         nodes = [node for node in nodes if node.id not in failed]
         facts = [fact for fact in facts if not fact.problem]
         notes += compare_versions(facts)
-    if demand.gpus and facts:
+    if facts:
         can = [fact.bf16 for fact in facts]
-        space, more = fit_to_cluster(space, True, demand.devices, all(can), some_can=any(can) and not all(can))
+        space, more = fit_to_cluster(space, demand.gpus > 0, demand.devices, all(can), any(can) and not all(can))
         notes += more
     clock.append(time.perf_counter())
     phases.begin("opening the MLflow store")

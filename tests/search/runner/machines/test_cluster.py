@@ -72,6 +72,25 @@ def test_a_precision_that_no_machine_supports_is_removed_and_reported():
     assert "16-mixed" not in reduced.to_yaml()
 
 
+def test_bfloat16_is_removed_where_a_cpu_only_emulates_it_unless_it_is_fixed():
+    reduced, notes = fit_to_cluster(load_space("quick"), can_bf16=False, has_gpus=False)
+    assert reduced.values_of("precision.mode") == {"32-true"}
+    assert notes == [
+        "Removed from the space: precision.mode=bf16-mixed (a CPU here has no bfloat16 arithmetic: ten times slower)."
+    ]
+    fixed = load_space("quick", ["precision.mode=bf16-mixed"])
+    assert fit_to_cluster(fixed, can_bf16=False, has_gpus=False) == (fixed, [])
+    assert fit_to_cluster(load_space("quick"), can_bf16=True, has_gpus=False)[1] == []
+
+
+def test_a_machine_says_whether_its_cpu_has_bfloat16(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: False)
+    assert not prepare_machine(str(tmp_path), [TINY], 0).bf16
+    monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: True)
+    monkeypatch.setattr("torch.ops.mkldnn._is_mkldnn_bf16_supported", lambda: True)
+    assert prepare_machine(str(tmp_path), [TINY], 0).bf16
+
+
 def test_a_fixed_precision_that_no_machine_supports_is_refused():
     words = (
         "precision.mode=16-mixed: no GPU here. The space has no other value for it: give one with precision.mode=VALUE."
