@@ -20,10 +20,10 @@ from analysis.effects.design import Design
 from analysis.effects.effect_model import fit_model
 from analysis.effects.search_parameters import SearchParameter, encode, is_interval
 from analysis.effects.technique_effects import Fitted
+from analysis.report.sentences import NORMAL_90
 from spaces.parameters.domains import Choice, Domain, LogUniform
 
 CURVES, IMAGES = Path(__file__).parent / "curves" / "photos.jsonl", 2000  # validation images of the recording
-NORMAL_90 = 1.645
 
 
 def read_domain(words: dict[str, list[float]]) -> Domain:

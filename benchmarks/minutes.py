@@ -48,6 +48,7 @@ from torchvision.transforms import v2
 from analysis.effects.lead import judge_lead
 from analysis.effects.technique_effects import fit_sweep
 from analysis.export.prediction import Options, predict_images
+from analysis.report.sentences import NORMAL_90
 from ledger.folder import open_folder
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
@@ -66,7 +67,6 @@ TIMED = ("ours", "ray")  # the methods that get the minutes
 EPOCHS, VAL_SHARE = 10, 0.15  # of `recipe` and `ray`
 LEAST_AREA = 0.5  # of a random crop; torchvision's 0.08 is for trainings from random weights
 BATCH = 64  # of images that are only classified
-NORMAL_90 = 1.645  # half the 90 % interval of a normal value, in standard errors
 RECIPE = {"lr": 3e-4, "weight_decay": 0.01, "batch_size": 32, "frozen": False, "smoothing": 0.0, "mixup": False}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INPUT: dict[str, Any] = dict(pretrained_config(BACKBONE) or {})

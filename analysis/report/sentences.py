@@ -27,7 +27,7 @@ def describe_lead(metric: str, lead: Lead) -> str:
     ends = (lead.expected + side * NORMAL_90 * lead.expected_error for side in (-1, 1))
     low, high = (format_score(metric, min(max(end, 0.0), 1.0 if metric in MAXIMISED else end)) for end in ends)
     said = f"{format_score(metric, lead.expected)} ({low} to {high})"
-    return f"{_compare(metric, lead)} On new images, {lead.best}'s recipe is expected to have {said}."
+    return f"{_compare(metric, lead)} On new images, {lead.best}'s recipe is expected to score {said}."
 
 
 def _compare(metric: str, lead: Lead) -> str:

@@ -85,9 +85,9 @@ def fit_to_cluster(
     the space, and a sentence for each removal.
     """
     device, needed = ("gpu", NEEDS_NEW_GPU) if has_gpus else ("cpu", NEEDS_GPU)
-    reason = "the GPUs here have neither bfloat16 nor TF32 arithmetic" if has_gpus else "no GPU here"
-    if has_gpus and some_can:
-        reason = reason.replace("the", "some", 1) + "; --accelerator TYPE leaves them out"
+    which, way_out = ("some", "; --accelerator TYPE leaves them out") if some_can else ("the", "")
+    lacks = f"{which} GPUs here have neither bfloat16 nor TF32 arithmetic{way_out}"
+    reason = lacks if has_gpus else "no GPU here"
     more = {count for count in space.values_of(DEVICES) if count > devices}
     allowed_by = f"--{device}s-per-trial={max(more, default=0)}"
     limits = [(DEVICES, more, f"a trial gets {devices} {device.upper()}; {allowed_by} would allow it")]

@@ -44,7 +44,7 @@ class MachineFacts:
     files: Mapping[str, str] = field(default_factory=dict)  # its images, see `training.data.identity.list_files`
     # Preprocessing and the backend of augmentation, by `input_key`.
     resolved: Mapping[str, tuple[Preprocessing, str]] = field(default_factory=dict)
-    bf16: bool = True
+    bf16: bool = True  # arithmetic of the GPUs, or else of the CPU
     host: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)  # of the software that decides the results
 

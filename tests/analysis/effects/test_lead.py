@@ -136,7 +136,7 @@ def test_a_copy_is_counted_among_the_other_completed_trials(sweep):
         ({"count": 1}, "Only one trial completed, 0011: there is nothing to compare it with."),
         (
             {"expected": 0.951, "expected_error": 0.04},
-            "as scored: 7.7 points). On new images, 0011's recipe is expected to have 95.1 % (88.5 % to 100.0 %).",
+            "as scored: 7.7 points). On new images, 0011's recipe is expected to score 95.1 % (88.5 % to 100.0 %).",
         ),
     ],
 )
@@ -144,7 +144,7 @@ def test_the_statement_names_the_lead_with_its_certainty(changes, sentence):
     lead = Lead("0011", "0001", 12, 0.077, 0.046, 0.014, 0.079, 0.98, ("0007",))
     assert sentence in describe_lead("val_accuracy", replace(lead, **changes))
     loss = describe_lead("val_loss", replace(lead, expected=1.1, expected_error=0.1))
-    assert loss.endswith("0011's recipe is expected to have 1.100 (0.936 to 1.265).")
+    assert loss.endswith("0011's recipe is expected to score 1.100 (0.936 to 1.265).")
     assert describe_rivals(lead) == (
         "1 of the 11 other completed trials may be as good as 0011: more images or seeds would show it."
     )

@@ -46,7 +46,7 @@ _STARTS = (
     (b"\xff\xd8\xff", "a damaged JPEG file"),
     (b"\x89PNG", "a damaged PNG file"),
     ((b"GIF87a", b"GIF89a"), "a damaged GIF file"),
-    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), f"a damaged TIFF, or one such as with 32 bits, {_PLAIN_WAY_OUT}"),
+    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "a TIFF that is damaged, or not read (32-bit colours): save it as PNG"),
     ((b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"), "a damaged JPEG 2000 file"),
 )
 

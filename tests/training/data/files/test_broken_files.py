@@ -94,7 +94,7 @@ def box(brand, *others):
         (b"\xff\xd8\xff\xe0", "a damaged JPEG file"),
         (
             cv2.imencode(".tiff", np.zeros((4, 4, 3), np.float32))[1].tobytes(),
-            "a damaged TIFF, or one such as with 32 bits, which is not read",
+            r"a TIFF that is damaged, or not read \(32-bit colours\): save it as PNG",
         ),
         (b"", "empty file"),
         (b"no image at all", "not an image"),
