@@ -46,7 +46,6 @@ def compare(names: Sequence[str], tracking_uri: str | None = None, storage: str 
 
 
 def _list_choices(sweep: LoadedSweep) -> dict[str, object]:
-    """Return the values of the space, and of the best recipe, by a path that begins with `space.` or `best.`."""
     space = flatten({"space": sweep.space.recipe, "search": sweep.space.search.model_dump()})
     best = sweep.recipes.loc[sweep.completed.trial.head(1)].to_dict("records")
     return space | {f"best.{field}": value for recipe in best for field, value in recipe.items()}

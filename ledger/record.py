@@ -70,7 +70,6 @@ class SweepRecord:
         return self.folder.called
 
     def _list(self, event_class: type[Kind]) -> list[Kind]:
-        """Return the events of a kind, the oldest first."""
         return [event for event in self.events if isinstance(event, event_class)]
 
     @cached_property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ledger import EXPERIMENT, TRACKING_URI
 from ledger.formatting import mask_secrets
 from ledger.secrets import complete_uri
-from ledger.trust import check_trusted, is_trusted, remember
+from ledger.trust import DEBUG, check_trusted, is_trusted, remember
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,15 @@ class Settings:
     tags: Mapping[str, str] = field(default_factory=dict)
     copy_to: str = ""  # the URI under which a copy of the sweep is kept
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the trials run on this machine alone."""
+        return self.address in (None, DEBUG)
+
     def masked(self) -> Settings:
-        """Return the settings with a masked password, as the ledger keeps them."""
-        return replace(self, tracking_uri=mask_secrets(self.tracking_uri))
+        """Return the settings as the ledger keeps them: with a masked password, and without a debugger."""
+        address = None if self.is_local else self.address
+        return replace(self, tracking_uri=mask_secrets(self.tracking_uri), address=address)
 
     def completed(self) -> Settings:
         """Return settings from a ledger, with the password from the environment."""

@@ -66,7 +66,6 @@ def _find_recorded(values: object, found: Found) -> None:
 
 
 def _find_written(text: object, found: Found) -> None:
-    """Find the parts in the text of a space, also in its domains."""
     tree = parse_document(str(text), "the space").tree if text else {}
     search = tree.get("search")
     for section in (tree.get("recipe"), search.get("baseline") if isinstance(search, dict) else None):

@@ -24,7 +24,8 @@ VARIABLES = {
     "--address": ("RAY_ADDRESS", "Ray token"),
     "--copy-to": ("SWEEP_COPY_TO", "keys of the store"),
 }
-OWN_RAY = ("auto", "local")
+DEBUG = "debug"  # the address of this process, without Ray
+OWN = ("auto", "local", DEBUG)
 SQLITE, FILE = "sqlite:///", "file:///"
 # All but files of this machine, also what leads elsewhere only in the end, as `models:/m-1` and `mlflow-artifacts:/` do.
 REMOTE = "{0} LIKE '%:%' AND {0} NOT LIKE '/%' AND {0} NOT LIKE 'file:///%'"
@@ -92,7 +93,7 @@ def _is_harmless(place: str) -> bool:
     """Return whether a place is on this machine, and sends nothing to another."""
     if place.startswith(SQLITE):
         return not _names_remote(Path(place.removeprefix(SQLITE).partition("?")[0]))
-    return place in OWN_RAY or place.startswith(FILE)
+    return place in OWN or place.startswith(FILE)
 
 
 def _names_remote(database: Path) -> bool:

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ledger.trust import DEBUG
 from search.arguments import absolute_uri, check_store, read_seconds
 from search.request import SweepRequest, read_changes, read_request
 from search.result import Result, choose_page, library_signals, new_console
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
     from ledger.folder import SweepFolder
     from search.checking.checks import Check
-    from search.runner.driver import SweepEnd
+    from search.display.sweep_display import SweepDisplay
+    from search.runner.sweep_run import SweepEnd
 
 
 @takes(SweepOptions)
@@ -41,7 +43,7 @@ def run(options: SweepOptions) -> Result:
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     console = options.console or new_console()
-    request = _read(options, console)
+    display, request = _read(options, console)
     space, settings, home, name = request.space, request.settings, request.storage, options.name
     check_store(settings.tracking_uri, settings.experiment)
     from ledger.folder import new_folder, open_folder
@@ -60,10 +62,10 @@ def run(options: SweepOptions) -> Result:
 
     opening = [WarmStart(recipes=collect_warm_starts(space, map(SweepRecord.open, request.earlier)))]
     for note in request.notes:
-        console.print(note)
+        display.line(note)
     page = choose_page(folder.name, None, "").absolute() if options.follow else None
     with library_signals(), _follow(folder, page, console):
-        end = run_sweep(folder, space, settings, console, opening, request.preset, page, request.began)
+        end = run_sweep(folder, space, settings, display, opening, request.preset, page, request.began)
     return _result(end, console, page)
 
 
@@ -105,9 +107,10 @@ def resume(options: ResumeOptions) -> Result:
     folder, console = open_folder(Path(options.storage).absolute(), options.name), options.console or new_console()
     if options.overrides:
         from ledger.record import SweepRecord
+        from search.display.sweep_display import SweepDisplay
         from search.runner.start.moved_data import move_data
 
-        move_data(SweepRecord.open(folder), options.overrides, console)
+        move_data(SweepRecord.open(folder), options.overrides, SweepDisplay(console).line)
     return _continue(folder, changes, seconds, options.trials or 0, options, console)
 
 
@@ -118,6 +121,7 @@ def open(options: ReadOptions) -> Result:
     from ledger.folder import open_folder
     from ledger.names import check_name
     from ledger.record import SweepRecord
+    from search.display.sweep_display import SweepDisplay
     from search.runner.start.moved_data import move_data
 
     uri = None
@@ -131,7 +135,8 @@ def open(options: ReadOptions) -> Result:
             raise UserError(f"{options.overrides[0]}: through a store a sweep is only read. Leave --from out.")
         record = fetch_record(uri, check_name(options.name))
     console = options.console or new_console()
-    return Result(move_data(record, options.overrides, console), record.state, 0, console, uri)
+    record = move_data(record, options.overrides, SweepDisplay(console).line)
+    return Result(record, record.state, 0, console, uri)
 
 
 def _load(files: Iterable[str | Path]) -> None:
@@ -140,13 +145,14 @@ def _load(files: Iterable[str | Path]) -> None:
     load(files)
 
 
-def _read(options: SweepOptions, console: Console) -> SweepRequest:
-    """Load the user's own files, and read the request under the display of its phases."""
+def _read(options: SweepOptions, console: Console) -> tuple[SweepDisplay, SweepRequest]:
+    """Load the user's own files, and read the request, with a display of what takes time."""
     _load(options.plugins)
-    from search.display.phases import Phases
+    from search.display.sweep_display import SweepDisplay
 
-    with Phases(console) as phases:
-        return read_request(options, phases.begin)
+    display = SweepDisplay(console, options.address != DEBUG)
+    with display.start():
+        return display, read_request(options, display.phase)
 
 
 def _resume_same(folder: SweepFolder, request: SweepRequest, console: Console) -> Result:
@@ -179,13 +185,15 @@ def _continue(
     console: Console,
 ) -> Result:
     from ledger.record import SweepRecord
+    from search.display.sweep_display import SweepDisplay
     from search.runner.sweep import resume_sweep
 
     page = None
     if options.follow:
         page = choose_page(folder.name, None, SweepRecord.open(folder, only_shown=True).header.id).absolute()
+    display = SweepDisplay(console, options.address != DEBUG)
     with library_signals(), _follow(folder, page, console):
-        end = resume_sweep(folder, console, seconds, more, changes, page=page)
+        end = resume_sweep(folder, display, seconds, more, changes, page=page)
     return _result(end, console, page)
 
 

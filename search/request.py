@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import EXPERIMENT, EXPERIMENT_VARIABLE, OWNER, TRACKING_URI
 from ledger.secrets import URI
-from search.arguments import (
-    absolute_paths,
-    absolute_uri,
-    check_share,
-    check_store,
-    parse_tags,
-    read_seconds,
-)
+from ledger.trust import DEBUG
+from search.arguments import absolute_paths, absolute_uri, check_share, check_store, parse_tags, read_seconds
 from search.sweep_options import ResumeOptions, SweepOptions
 from training.errors import UserError
 from training.process.text_files import read_text
@@ -123,11 +117,7 @@ def read_changes(options: ResumeOptions) -> dict[str, Any]:
 
 
 def _use_preset(
-    preset: str,
-    overrides: Sequence[str],
-    settings: Settings,
-    existing: Path | None,
-    say: Callable[[str], object],
+    preset: str, overrides: Sequence[str], settings: Settings, existing: Path | None, say: Callable[[str], object]
 ) -> MadeSpace:
     from ledger.folder import SweepFolder
     from search.presets.make import make_preset, reread_preset
@@ -166,7 +156,7 @@ def read_source(
         raise UserError(
             f"--preset={preset}: a preset makes the space itself. Leave {space} out, or leave --preset out."
         )
-    if find_address(address) is not None:
+    if find_address(address) not in (None, DEBUG):
         raise UserError(
             f"--preset={preset}: a preset measures this machine, not a cluster. On a machine of the cluster, write its "
             f"space with `sweep space --preset {preset} data.root=FOLDER > {preset}.yaml`, then run that file."

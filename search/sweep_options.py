@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from ledger import EXPERIMENT_VARIABLE, STORAGE_VARIABLE, SWEEPS
+from ledger.trust import DEBUG
 from search.arguments import LARGEST_SEED, absolute_uri, check_number
 from training.errors import UserError
 
@@ -108,6 +109,7 @@ PLUGIN = typer.Option(
 )
 # What Python's documentation says in other words than the help. A field with text alone is no option of a command.
 FILES = "Python files with techniques, data or backbones of your own; they stay loaded in this process."
+HERE = "`debug`: this process, one trial after another, for a debugger."
 CONSOLE = "A Rich console for progress. Default: the terminal or the notebook."
 SECONDS = 'The time after which the sweep ends: seconds, or text such as `"2h"`.'
 
@@ -127,7 +129,9 @@ class SweepOptions:
     gpus_per_trial: Annotated[
         float | None, typer.Option(help="GPUs per trial, also a fraction: with `0.25`, four trials share a GPU.")
     ] = None
-    address: Annotated[str | None, typer.Option(help="Head node of a Ray cluster. Default: this machine.")] = None
+    address: Annotated[str | None, typer.Option(help=f"Head node of a Ray cluster. {HERE} Default: this machine.")] = (
+        None
+    )
     max_concurrent: Annotated[
         int | None, typer.Option(help="Maximum concurrent trials; the autoscaler sees pending ones.")
     ] = None
@@ -178,7 +182,7 @@ class SweepOptions:
         check_number("--keep-best", self.keep_best)
         if self.or_resume and self.name is None:
             raise UserError("--or-resume: give the name of the sweep with --name, or leave --or-resume out.")
-        if self.accelerator is not None and self.address in (None, "local"):
+        if self.accelerator is not None and self.address in (None, "local", DEBUG):
             raise UserError(
                 f"--accelerator={self.accelerator}: it chooses among the machines of a cluster. Give --address too, or "
                 "leave it out."
@@ -199,7 +203,9 @@ class ResumeOptions:
     time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
     cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs per trial from now on.")] = None
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial from now on.")] = None
-    address: Annotated[str | None, typer.Option(help="Head node of another Ray cluster; `local`: this machine.")] = None
+    address: Annotated[
+        str | None, typer.Option(help=f"Head node of another Ray cluster; `local`: this machine. {HERE}")
+    ] = None
     tracking_uri: Annotated[
         str | None, typer.Option(help="Log to another MLflow store; the earlier trials are copied to it.")
     ] = None

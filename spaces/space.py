@@ -10,11 +10,7 @@ from typing import Any
 from spaces.baseline import build_baselines, build_probe
 from spaces.parameters import draws
 from spaces.parameters.conditions import Assignment, Retrace, list_assignments, suggest
-from spaces.parameters.domains import (
-    Tree,
-    format_value,
-    unparse,
-)
+from spaces.parameters.domains import Tree, format_value, unparse
 from spaces.parameters.draws import OptunaTrial, Params
 from spaces.parameters.views import Gone, encode, prune, values_at
 from spaces.reading.yaml_values import dump_yaml

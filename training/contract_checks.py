@@ -64,7 +64,6 @@ def check_examples(name: str) -> None:
 
 
 def _find_illegal(name: str, field: str, value: object, technique_class: type[Technique]) -> str | None:
-    """Return why none of the examples takes another value of a field; None if one does."""
     problem = None
     for values in _examples(technique_class):
         try:
@@ -144,7 +143,6 @@ def check_resume(name: str) -> None:
 
 
 def _find_break(recipe: Recipe, made: str) -> str | None:
-    """Return why a resumed training differs from an uninterrupted one; None if it does not."""
     whole, parts, again = (Path(tempfile.mkdtemp(dir=made)) for _ in range(3))
     first = small_trainings.train_briefly(recipe, whole)
     small_trainings.train_briefly(recipe, parts, lambda report: report.epoch < recipe.epochs // 2)

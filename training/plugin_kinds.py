@@ -87,7 +87,6 @@ def _find_place(plugin_class: Plugin) -> tuple[str | None, str]:
 
 
 def _find_problem(plugin_class: Plugin, field: str | None) -> str | None:
-    """Return what is wrong with a class, as the rest of a sentence."""
     base = next(base for base in METHODS if issubclass(plugin_class, base))
     if issubclass(plugin_class, Part):
         key = FAMILIES[field].key if field in FAMILIES else "name"

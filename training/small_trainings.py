@@ -50,7 +50,6 @@ def changes_setup(name: str, values: Values, device: str = "cpu") -> bool:
 
 
 def _describe(setup: TrainingSetup) -> tuple[object, ...]:
-    """Describe a set-up: its parts, the layout of its weights, which of them train, hooks, and compilation."""
     layout = [(parameter.stride(), parameter.requires_grad) for parameter in setup.model.parameters()]
     hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in setup.model.modules()]
     return repr(setup), layout, setup.model._compiled_call_impl is None, hooks

@@ -112,7 +112,6 @@ def _encode(tree: Tree, path: str, name: str, flat: Mapping[str, object]) -> Ite
 
 
 def _fits(tree: Tree, path: str, flat: Mapping[str, object]) -> bool:
-    """Whether a flat recipe lies in the tree; it can have fields that the tree does not have."""
     match tree:
         case dict():
             return all(_fits(part, f"{path}.{key}", flat) for key, part in tree.items())
@@ -171,7 +170,6 @@ def _put(tree: Tree, steps: Steps, value: Tree) -> Tree:
 
 
 def _thirds(domain: Interval) -> Iterator[tuple[str, Interval]]:
-    """The thirds of an interval, each with its ends as text."""
     low, high = domain.low, domain.high
     if isinstance(domain, IntUniform):
         edges = sorted({low, *(low + round((high + 1 - low) * k / 3) for k in (1, 2)), high + 1})

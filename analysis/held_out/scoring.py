@@ -106,7 +106,6 @@ def _recall(name: str, correct: int, images: int) -> Recall:
 
 
 def _worst(logits: np.ndarray, labels: np.ndarray) -> list[WorstError]:
-    """The mistakes with the highest probabilities, the highest first."""
     probabilities = softmax(logits.astype(np.float64), axis=1)
     predicted = probabilities.argmax(axis=1)
     wrong = np.flatnonzero(predicted != labels)
@@ -147,10 +146,7 @@ def reliability(logits: np.ndarray, labels: np.ndarray) -> list[Bin]:
 
 def compare_temperatures(logits: np.ndarray, labels: np.ndarray, temperature: float) -> dict[str, Calibration]:
     """The calibration before and after the logits (N, classes) are divided by the temperature."""
-    return {
-        "before": measure_calibration(logits, labels),
-        "after": measure_calibration(logits / temperature, labels),
-    }
+    return {"before": measure_calibration(logits, labels), "after": measure_calibration(logits / temperature, labels)}
 
 
 def _bins(probabilities: np.ndarray, labels: np.ndarray) -> list[tuple[float, float, float]]:

@@ -8,14 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.reading.store import (
-    SERVERS,
-    check_database,
-    make_absolute,
-    mlflow_errors,
-    open_client,
-    refuse_deleted,
-)
+from analysis.reading.store import SERVERS, check_database, make_absolute, mlflow_errors, open_client, refuse_deleted
 from ledger import EXPERIMENT_VARIABLE
 from ledger.formatting import mask_secrets
 from training.errors import UserError

@@ -73,7 +73,6 @@ def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
 
 
 def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Interval]]:
-    """The intervals from which a trial's values were drawn, each with its path."""
     for parameter in list_parameters(sweep.space.recipe):
         if is_interval(parameter.domain):
             yield parameter.name, parameter.domain

@@ -105,5 +105,4 @@ def describe_images(sweep: Sweep) -> str | None:
 
 
 def _round(count: float) -> int:
-    """The count with two digits."""
     return int(round(count, 1 - math.floor(math.log10(count)))) if count >= 1 else 1

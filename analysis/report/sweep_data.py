@@ -191,7 +191,6 @@ def _put_value(line: list[float | None], epoch: int, value: float) -> None:
 
 
 def _put_epoch(lines: dict[str, list[float | None]], epoch: int, values: Sequence[float]) -> None:
-    """Add the values of the `EPOCH_METRICS` in an epoch, which counts from 1, to those of its trial."""
     for (name, unit), value in zip(EPOCH_METRICS.items(), values, strict=True):
         if math.isfinite(value):
             _put_value(lines.setdefault(name, []), epoch, unit * value)

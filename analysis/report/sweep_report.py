@@ -25,12 +25,7 @@ from analysis.report.findings import (
 )
 from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
 from analysis.report.page import Section, Verdict, list_charts, render_template
-from analysis.report.plots.course_plots import (
-    plot_costs,
-    plot_importance,
-    plot_progress,
-    plot_timeline,
-)
+from analysis.report.plots.course_plots import plot_costs, plot_importance, plot_progress, plot_timeline
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.sentences import describe_images, describe_lead, describe_state
 from analysis.report.sweep_data import EPOCH_METRICS, collect_effects, collect_sweep
@@ -122,13 +117,11 @@ def _describe(findings: Findings) -> dict[str, object]:
 
 
 def _list_levels(findings: Findings, *, are_known: bool = True) -> pd.DataFrame:
-    """The levels with a verdict that is known, or those without one, in the order of the page."""
     shown = findings.effects[~findings.effects.detail.astype(bool)]
     return order_effects(shown[shown.verdict.isin(KNOWN) == are_known])
 
 
 def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
-    """The pictures that this sweep has, by name; each is drawn when it is called."""
     sweep = findings.sweep
     plots: dict[str, Callable[[], Figure]] = {
         "costs": lambda: plot_costs(sweep),
@@ -188,7 +181,6 @@ def _list_facts(sweep: Sweep) -> list[TrialColumn]:
 
 
 def _leader_rows(sweep: Sweep) -> Iterator[tuple[list[str], list[str]]]:
-    """The facts of each of the best trials, and its values of the search parameters."""
     columns = _list_facts(sweep)
     for trial in sweep.completed.head(LEADERS).to_dict("records"):
         values = [name_choice(parameter, trial) for parameter in list_parameters(sweep.space.recipe)]

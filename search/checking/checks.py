@@ -76,7 +76,7 @@ class Checker:
             "tracking": self._check_tracking,
             "machines": self._check_machines,
             "weights": self._check_weights,
-            "data": self._check_data if self.settings.address is None else self._check_data_on_cluster,
+            "data": self._check_data if self.settings.is_local else self._check_data_on_cluster,
         }
         for name, part in parts.items():
             self.remarks = []
@@ -107,7 +107,7 @@ class Checker:
         return f"{shown} {'answers' if uri.startswith(SERVERS) else 'can be read'}; the experiment {experiment} {state}"
 
     def _check_machines(self) -> str:
-        settings, is_local = self.settings, self.settings.address is None
+        settings, is_local = self.settings, self.settings.is_local
         probe_cluster(settings.address)
         if not is_local:
             start_ray(settings.address)

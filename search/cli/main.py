@@ -30,22 +30,11 @@ from training.process.user import complete_user
 UsageError: Any = typer.BadParameter.__mro__[1]
 SHOWN = 80  # characters at each end of a very long word
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 # Help lists them in these groups, in this order.
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Search": (
-        sweeps.run,
-        sweeps.resume,
-        recipes.space,
-        recipes.techniques,
-        recipes.data,
-        recipes.train,
-    ),
+    "Search": (sweeps.run, sweeps.resume, recipes.space, recipes.techniques, recipes.data, recipes.train),
     "Results": (
         sweeps_command.list_,
         sweeps_command.show,
@@ -57,10 +46,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         predict.evaluate,
         mlflow_ui.ui,
     ),
-    "A running sweep": (
-        running.stop,
-        running.add,
-    ),
+    "A running sweep": (running.stop, running.add),
     "Housekeeping": (sweeps.rm,),
 }
 
@@ -185,7 +171,6 @@ def _make_plain(sentence: str) -> str:
 
 
 def _find_value(param: Any, words: Sequence[str]) -> str | None:
-    """Return the option as the user wrote it, with its value."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if name in param.opts:

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
-from search.sweep_options import (
-    EXPERIMENT_NAME,
-    NAME,
-    OVERRIDES,
-    PLUGIN,
-    PRESET,
-    STORAGE_FOLDER,
-    STORE,
-    TIME_BUDGET,
-)
+from search.sweep_options import EXPERIMENT_NAME, NAME, OVERRIDES, PLUGIN, PRESET, STORAGE_FOLDER, STORE, TIME_BUDGET
 from training.errors import UserError
 
 if TYPE_CHECKING:

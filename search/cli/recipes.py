@@ -10,15 +10,7 @@ import typer
 
 from ledger import EXPERIMENT, TRACKING_URI
 from search.arguments import MOST_THREADS, absolute_uri, check_number, check_store, read_seconds
-from search.cli.options import (
-    AsJson,
-    Experiment,
-    Overrides,
-    Plugins,
-    Preset,
-    TimeBudget,
-    TrackingUri,
-)
+from search.cli.options import AsJson, Experiment, Overrides, Plugins, Preset, TimeBudget, TrackingUri
 from search.request import read_source
 
 
@@ -143,5 +135,5 @@ def train(
         device=device,
         tracking_uri=absolute_uri(tracking_uri),
         experiment=experiment,
-        console=console,
+        say=console.print,
     )

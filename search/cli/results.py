@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import search
-from search.cli.options import (
-    AsJson,
-    name_latest,
-    options_of,
-)
+from search.cli.options import AsJson, name_latest, options_of
 from search.runner.interrupt import until_ctrl_c
 from search.sweep_options import FOLLOW, OpenOptions, ReadOptions, complete_trial
 from training.errors import UserError
@@ -98,13 +94,7 @@ def confirm(
 
 
 @options_of(ReadOptions, only=HERE)
-def ablate(
-    *,
-    seeds: Seeds = None,
-    time_budget: SeedsBudget = None,
-    as_json: AsJson = False,
-    **place: Any,
-) -> None:
+def ablate(*, seeds: Seeds = None, time_budget: SeedsBudget = None, as_json: AsJson = False, **place: Any) -> None:
     """Measure each technique: train the winner without it and the baseline with it, on the same fresh seeds."""
     _run(place, as_json, lambda sweep: sweep.ablate(seeds, time_budget=time_budget).to_json())
 

@@ -65,7 +65,6 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def _spread_of_best(share: float) -> float:
-    """Return the standard deviation of the best `share` of a standard normal variable."""
     if share >= 1:
         return 1.0
     share = max(share, _SMALLEST_SHARE)

@@ -12,8 +12,8 @@ from ledger.formatting import format_score, format_seconds, mask_secrets
 from ledger.record import SweepRecord
 from ledger.trials import UNFINISHED, Trials
 from search.core.asha import make_asha
+from search.core.pace import describe_left
 from search.display.recipe_text import format_counts
-from search.display.time_left import describe_left
 from training.process.text_files import refuse_irregular
 
 LOG_BYTES = 2000  # of the end of each log: those of 1,000 trials make the page 0.2 MB larger
@@ -65,7 +65,6 @@ def _list_workers(since: list, trials: Trials, slots: int) -> list[Worker]:
 
 
 def _list_rungs(record: SweepRecord) -> list[tuple[str, int, str]]:
-    """Return the rungs that trials have reached: label, trials, and the score that passes."""
     asha, trials = make_asha(record.space), record.trials
     if asha is None:
         return []

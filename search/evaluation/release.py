@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ledger.events import TestScored
 
 
+NEAR = 1.5  # standard errors of the best score that another member may be behind
+
+
 @dataclass(frozen=True)
 class Trained:
     """A training on training and validation images: its resolved recipe, the weights of its last epoch, and its CPU threads."""
@@ -121,11 +124,12 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
 
 
 def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
-    """Return the trials to train, with their resolved recipes: the best, and those of its architecture that are as good.
+    """Return the trials to train, with their resolved recipes: the best, and others of its architecture near it.
 
-    As good is what has a score within half a standard error. Then the same follow with other seeds. A linear probe that is
-    ahead of a fine-tuning by less than a standard error was lucky, as more images help the fine-tuning more. Where the best
-    trained on mirrored images, all predict them too.
+    Each differs from those before in a choice, not in strengths alone: what differs makes other mistakes, so its mean is
+    better (docs/benchmarks.md). Then the same follow with other seeds. A linear probe that is ahead of a fine-tuning by
+    less than a standard error was lucky, as more images help the fine-tuning more. Where the best trained on mirrored
+    images, all predict them too.
     """
     ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
     lead, error = ranked[0].score or 0.0, ranked[0].standard_error
@@ -139,9 +143,10 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
     leaders = [(best, recipe)]
     for trial in others:
         saved, _ = read_weights(record, trial)
-        if saved is None or abs((best.score or 0.0) - (trial.score or 0.0)) > best.standard_error / 2:
+        if saved is None or abs((best.score or 0.0) - (trial.score or 0.0)) > NEAR * best.standard_error:
             break
-        if _is_alike(recipe, own := read_recipe(saved["recipe"])):
+        own = read_recipe(saved["recipe"])
+        if _is_alike(recipe, own) and _choices_of(own) not in [_choices_of(each) for _, each in leaders]:
             leaders.append((trial, own))
     rounds = product(range(MOST_MEMBERS), leaders)
     mirrored = {"flip_average": FlipAverage(enabled=True)} if recipe.flip.probability else {}
@@ -151,6 +156,11 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
 
 def _are_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
     return all(value.equal(second[name]) for name, value in first.items())
+
+
+def _choices_of(recipe: Recipe) -> dict[str, object]:
+    """Return what a recipe chooses; of a strength only whether there is one."""
+    return {name: bool(value) if isinstance(value, float) else value for name, value in recipe.flat().items()}
 
 
 def _is_alike(first: Recipe, second: Recipe) -> bool:

@@ -27,6 +27,7 @@ from analysis.report.sweep_report import render_report
 from ledger.formatting import format_effect, format_score, plural
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
+from search.display.sweep_display import SweepDisplay
 from search.display.tables.columns import Column, Columns
 from search.evaluation.follow import write_page
 from search.evaluation.trial_export import read_weights
@@ -107,7 +108,7 @@ def attach_page(record: SweepRecord, page: Path, console: Console, uri: str | No
         return
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(shutil.copy(page, Path(folder, PAGE)))
-        log_results(record, {}, [copied], [], time.time(), console, uri)
+        log_results(record, {}, [copied], [], time.time(), SweepDisplay(console).line, uri)
 
 
 def _rows(findings: Findings) -> Iterator[list[str]]:

@@ -127,7 +127,6 @@ def request_end(storage: Path, name: str) -> str:
 
 
 def _hand_over(record: SweepRecord, event: AnyRequest) -> str:
-    """Hand over a request, and return when it takes effect as the end of a sentence."""
     if record.folder.is_running():
         send_request(record.folder, event)
         return "when its driver has read the request."

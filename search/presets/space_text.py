@@ -101,7 +101,6 @@ def describe_data(spec: Data) -> dict[str, Tree]:
 
 
 def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
-    """Return each technique with its domains, and the level of the first preset that has it."""
     adamw: Tree = {"name": "adamw", "lr": LogUniform(*_rates(draft)), "weight_decay": 0.05}
     momentum: Tree = {"name": "momentum", "lr": LogUniform(1e-3, 0.3), "weight_decay": LogUniform(1e-5, 1e-3)}
     crop: Tree = {"name": "resized", "min_area": Uniform(0.2, 0.9)}

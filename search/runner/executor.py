@@ -1,47 +1,42 @@
-"""Run the trials of a sweep on Ray's workers, with Ray Tune."""
+"""Run the trials of a sweep: on Ray's workers, with Ray Tune, or in this process, for a debugger."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from ledger.trials import Trial
 from search.arguments import VERBOSE
+from search.core.asha import Decision
 from search.core.controller import Controller
 from search.runner.away import ImagesAway
+from search.runner.display import Display
 from search.runner.machines.capacity import Capacity
-from search.runner.machines.ray_process import (
-    RAY_SETTINGS,
-    added_variables,
-    watch_servers,
-    without_secrets,
-    write_own,
-)
-from search.runner.worker import TrialInput, bootstrap
+from search.runner.machines.ray_process import RAY_SETTINGS, added_variables, watch_servers, without_secrets, write_own
+from search.runner.worker import DIVERGED, TrialInput, bootstrap, share_resources
 
 PENDING = "100000"  # Tune must ask whenever a worker could be free; the searcher itself starts no more trials than fit
 
+if TYPE_CHECKING:
+    from training.loop.epoch_report import Report
 
-@dataclass(frozen=True)
-class Work:
-    """A sweep whose trials an executor runs."""
+
+class Work(Protocol):
+    """A sweep whose trials an executor runs: a `SweepRun`."""
 
     folder: SweepFolder
     controller: Controller
     capacity: Capacity
     settings: Settings
-    should_stop: Callable[[], bool]  # also takes in the requests of users, so it is called at least once a second
-    leave: Callable[[], None]  # called when the sweep should stop, before the wait for trials that still run
-    say: Callable[[str], object] = lambda line: None  # prints a line
+    display: Display
 
-
-Executor = Callable[[Work], None]
+    def should_stop(self) -> bool: ...
+    def leave(self) -> None: ...
 
 
 class RayLost(BaseException):
@@ -65,7 +60,7 @@ def run_on_ray(work: Work) -> None:
     for name in ("execution.experiment_state", "execution.tune_controller", "tune"):
         logging.getLogger(f"ray.tune.{name}").setLevel(logging.INFO if VERBOSE in os.environ else logging.CRITICAL)
 
-    controller, capacity, away = work.controller, work.capacity, ImagesAway(work.say)
+    controller, capacity, away = work.controller, work.capacity, ImagesAway(work.display.line)
     with suppress(OSError):  # a full disk is noticed by the ledger
         write_own(work.folder.processes)
     is_ray_lost = watch_servers()
@@ -111,7 +106,8 @@ def run_on_ray(work: Work) -> None:
 
 
 def _make_input(work: Work, trial: Trial) -> TrialInput:
-    demand, search, copy_to = work.capacity.demand, work.controller.space.search, work.settings.copy_to
+    capacity, search, copy_to = work.capacity, work.controller.space.search, work.settings.copy_to
+    demand = capacity.demand
     return TrialInput(
         trial.number,
         trial.recipe.model_dump(),
@@ -124,7 +120,31 @@ def _make_input(work: Work, trial: Trial) -> TrialInput:
         gpus=demand.gpus,
         crashes=trial.crashes,
         resources=demand.resources,
-        avoided=work.capacity.avoided,
+        avoided=capacity.avoided,
         is_new=trial.resumes == 0,
         copy=f"{copy_to}/{work.folder.name}/trials/{trial.name}" if copy_to else "",
     )
+
+
+def run_here(work: Work) -> None:
+    """Train until no trial is left, or the sweep should stop. An error in a training ends the sweep with its traceback."""
+    while not work.should_stop() and (trial := work.controller.next_trial()) is not None:
+        _train(work, trial)
+
+
+def _train(work: Work, trial: Trial) -> None:
+    from training.train import train
+
+    controller, search, demand = work.controller, work.controller.space.search, work.capacity.demand
+    folder, resources = work.folder.trial(trial.number), share_resources(trial.recipe, demand.cpus, demand.gpus, False)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def on_report(report: Report) -> bool:
+        decision = controller.report(trial.number, report)
+        return decision is Decision.CONTINUE and not work.should_stop()
+
+    outcome = train(
+        trial.recipe, folder, metric=search.metric, score=search.score, resources=resources, on_report=on_report
+    )
+    if outcome.state == "diverged":
+        controller.end(trial.number, "diverged", DIVERGED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -29,8 +30,6 @@ from training.recipe import Recipe
 from training.score_metrics import MAXIMISED, MINIMISED
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from training.loop.epoch_report import Kept, Outcome, Report
     from training.loop.job import Resources
 
@@ -46,7 +45,7 @@ def train_single(
     device: str | None,
     tracking_uri: str,
     experiment: str,
-    console: Console,
+    say: Callable[[str], object],
 ) -> None:
     """Train, log one run to MLflow, and export the best weights into `out`."""
     from training.data.files.away import find_missing
@@ -73,12 +72,12 @@ def train_single(
     tracking.start()  # not earlier, so that a refused training creates no database
     tracking.wait_ready()
     export_recipe(recipe, out)
-    console.print(f"Training {source} on {plural(resources.threads, 'CPU thread')}, {resources.device}.")
+    say(f"Training {source} on {plural(resources.threads, 'CPU thread')}, {resources.device}.")
     if remarks := summarise_remarks(list_remarks(data), recipe.data):
-        console.print(remarks, markup=False)
+        say(remarks)
     way_on = f"To continue, run the command again with --out {out}"
     try:
-        outcome = _train(recipe, out, metric, score, resources, tracking, console)
+        outcome = _train(recipe, out, metric, score, resources, tracking, say)
     except Interrupted as end:
         tracking(TrialEnded(trial=0, state="interrupted"))
         tracking.close("interrupted", at_most_seconds=URGENT_CLOSE_SECONDS)
@@ -89,15 +88,13 @@ def train_single(
         raise
     tracking.close(outcome.state)
     if outcome.state == "diverged":
-        console.print(
-            "The training diverged: the loss became infinite or NaN. Lower optimizer.lr, or clip the gradient."
-        )
+        say("The training diverged: the loss became infinite or NaN. Lower optimizer.lr, or clip the gradient.")
         raise typer.Exit(1)
     if outcome.state == "stopped":
-        console.print(f"Interrupted after {plural(len(outcome.reports), 'epoch')}.")
+        say(f"Interrupted after {plural(len(outcome.reports), 'epoch')}.")
         raise Interrupted(signal.SIGINT, way_on)
     _export(outcome, out, metric, resources.threads, tracking.run_ids.get(0))
-    console.print(f"Wrote {out}: recipe.yaml, model.safetensors, summary.json.")
+    say(f"Wrote {out}: recipe.yaml, model.safetensors, summary.json.")
 
 
 def _check_free(out: Path, recipe: Recipe) -> None:
@@ -110,7 +107,13 @@ def _check_free(out: Path, recipe: Recipe) -> None:
 
 
 def _train(
-    recipe: Recipe, out: Path, metric: str, score: Kept, resources: Resources, tracking: Tracking, console: Console
+    recipe: Recipe,
+    out: Path,
+    metric: str,
+    score: Kept,
+    resources: Resources,
+    tracking: Tracking,
+    say: Callable[[str], object],
 ) -> Outcome:
     from training.train import train
 
@@ -122,7 +125,7 @@ def _train(
             now = format_score(metric, report.metrics[metric])
             best = format_score(metric, report.score, report.standard_error)
             suffix = f", best {best}" if score == "best" else ""
-            console.print(f"epoch {report.epoch}/{recipe.epochs}: {metric} {now}{suffix}")
+            say(f"epoch {report.epoch}/{recipe.epochs}: {metric} {now}{suffix}")
             return not interrupted()
 
         outcome = train(recipe, out, metric=metric, score=score, resources=resources, on_report=on_report)

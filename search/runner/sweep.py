@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import gc
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ledger.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepStarted
 from ledger.file import Ledger
@@ -20,19 +21,16 @@ from ledger.trials import UNFINISHED
 from ledger.trust import trust
 from search.copies.place import check_place, has_sweep
 from search.core.controller import Controller
-from search.display.phases import Phases
-from search.runner.driver import SweepEnd, drive, record_runs
+from search.runner.display import Display
 from search.runner.interrupt import resumable
 from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.ray_process import end_left
 from search.runner.start.moved_data import check_images, check_same, keep_files
-from search.runner.start.prepare import check_early, make_plan
+from search.runner.start.prepare import Preparation, check_early
+from search.runner.sweep_run import SweepEnd, SweepRun, record_runs
 from search.tracking.writer import Tracking
 from spaces.space import Space
 from training.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 NOTE = "# For a sweep that searches this space again. That of this sweep is in its ledger: a change here has no effect on it.\n"
 
@@ -41,7 +39,7 @@ def run_sweep(
     folder: SweepFolder,
     space: Space,
     settings: Settings,
-    console: Console,
+    display: Display,
     opening: Sequence[AnyEvent] = (),
     preset: str = "",
     page: Path | None = None,
@@ -62,31 +60,32 @@ def run_sweep(
                 f"--copy-to={settings.copy_to}: it has a sweep {folder.name} already. Give another --name, or continue that "
                 f"one: sweep resume {folder.called} --from {settings.copy_to}."
             )
-    console.print(f"Sweep {folder.name} starts.", markup=False)
-    with Phases(console, began) as phases:
-        if settings.address is None:
-            check_early(space, folder.path.parent, settings, phases.begin)
+    display.line(f"Sweep {folder.name} starts.")
+    began = time.monotonic() if began is None else began
+    with display.start(began):
+        if settings.is_local:
+            check_early(space, folder.path.parent, settings, display.phase)
         sweep_id = uuid.uuid4().hex
         tracking = _make_tracking(folder, sweep_id, space, settings, page)
-        plan = make_plan(space, settings, folder.path.parent, tracking, phases, console)
+        prepared = Preparation(space, settings, folder.path.parent, tracking, display).run()
     settings.remember()
-    header = make_header(folder.name, sweep_id, plan.space, settings, plan.dataset)
+    header = make_header(folder.name, sweep_id, prepared.space, settings, prepared.dataset)
     create_folder(folder, header, *opening, preset=preset)
-    keep_files(folder, plan.files)
+    keep_files(folder, prepared.files)
     tracking.replay([header, *opening])
     with folder.locked():
         controller = Controller(
-            plan.space, Ledger(folder.ledger), seed=settings.seed, resolve=plan.resolve, listeners=[tracking]
+            prepared.space, Ledger(folder.ledger), seed=settings.seed, resolve=prepared.resolve, listeners=[tracking]
         )
-        end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console, page) if end.is_ray_lost else end
+        end = SweepRun(folder, controller, settings, prepared, tracking, display, began).run()
+    return _restart_ray(end, display, page) if end.is_ray_lost else end
 
 
-def _restart_ray(end: SweepEnd, console: Console, page: Path | None) -> SweepEnd:
+def _restart_ray(end: SweepEnd, display: Display, page: Path | None) -> SweepEnd:
     """Start Ray again after its servers on this machine ended, and continue the sweep; a second time is not tried."""
-    console.print("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
+    display.line("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
     gc.collect()  # Tune's objects of the Ray that ended must not meet the next one
-    again = resume_sweep(end.record.folder, console, end.seconds_left, is_restart=True, page=page)
+    again = resume_sweep(end.record.folder, display, end.seconds_left, is_restart=True, page=page)
     if again.is_ray_lost:
         raise UserError(
             f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {end.record.called}"
@@ -96,7 +95,7 @@ def _restart_ray(end: SweepEnd, console: Console, page: Path | None) -> SweepEnd
 
 def resume_sweep(
     folder: SweepFolder,
-    console: Console,
+    display: Display,
     time_budget_seconds: float | None = None,
     more_trials: int = 0,
     changes: Mapping[str, Any] | None = None,
@@ -134,26 +133,27 @@ def resume_sweep(
         tracking = _make_tracking(folder, record.header.id, record.space, settings, page)
         if record.is_done:
             return _deliver(record, tracking, is_moved)
-        console.print(describe_progress(record), markup=False)
-        with resumable(folder.called), Phases(console) as phases:
+        display.line(describe_progress(record))
+        began = time.monotonic()
+        with resumable(folder.called), display.start(began):
             # The ledger has all results, so a server that does not answer can get them later.
-            plan = make_plan(record.space, settings, folder.path.parent, tracking, phases, console, patient=True)
-        if plan.dataset:
-            check_same(record, plan.dataset, lambda: plan.files)
+            prepared = Preparation(record.space, settings, folder.path.parent, tracking, display, patient=True).run()
+        if prepared.dataset:
+            check_same(record, prepared.dataset, lambda: prepared.files)
         settings.remember()
         tracking.replay(ledger.events)
         controller = Controller(
             record.space,
             ledger,
             seed=settings.seed,
-            resolve=plan.resolve,
+            resolve=prepared.resolve,
             listeners=[tracking],
-            available=plan.space,
+            available=prepared.space,
         )
         controller.trials.reserve(folder.trial_numbers())
         controller.take_over()
-        end = drive(folder, controller, settings, plan, tracking, console)
-    return _restart_ray(end, console, page) if end.is_ray_lost and not is_restart else end
+        end = SweepRun(folder, controller, settings, prepared, tracking, display, began).run()
+    return _restart_ray(end, display, page) if end.is_ray_lost and not is_restart else end
 
 
 def describe_progress(record: SweepRecord) -> str:

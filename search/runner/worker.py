@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 
+DIVERGED = "the loss became infinite or NaN"
 ROOMS = ("search", "analysis", "ledger", "spaces", "training")  # the packages of this project
 
 
@@ -164,7 +165,7 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
             outcome = train(
                 recipe, folder, metric=given.metric, score=given.score, resources=resources, on_report=on_report
             )
-        return {"end": "diverged", "reason": "the loss became infinite or NaN"} if outcome.state == "diverged" else None
+        return {"end": "diverged", "reason": DIVERGED} if outcome.state == "diverged" else None
     except LostDevice:
         raise
     except DataAway as error:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.reading.run_store import RunStore, open_experiments
 from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.tracking.run import describe_refusal, to_milliseconds
 from training.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 EXPORT = "export"  # an artifact of a sweep's run
 
@@ -43,12 +39,12 @@ def log_results(
     files: Sequence[Path],
     sentences: Sequence[str],
     stamp: float,
-    console: Console,
+    say: Callable[[str], object],
     uri: str | None = None,
 ) -> None:
     """Log to the sweep's own run, with sentences as its description.
 
-    If MLflow does not answer, or may not be asked, a line is printed and nothing fails: the files have the same content.
+    If MLflow does not answer, or may not be asked, `say` gets a line and nothing fails: the files have the same content.
     Logging again with the same `stamp`, in seconds since 1970, changes nothing. `uri` is the store, if it
     is not that of the sweep's settings.
     """
@@ -57,7 +53,7 @@ def log_results(
     try:
         with open_experiments(uri) if uri else _open_own(record.settings) as opened:
             if (run_id := opened.find_own_run(record.header.id)) is None:
-                console.print("MLflow does not have this sweep's run; the results are only in its folder.")
+                say("MLflow does not have this sweep's run; the results are only in its folder.")
                 return
             entries = [Metric(name, value, to_milliseconds(stamp), 0) for name, value in metrics.items()]
             opened.client.log_batch(run_id, metrics=entries, synchronous=True)
@@ -67,9 +63,9 @@ def log_results(
                 for file in files:
                     opened.client.log_artifact(run_id, str(file))
     except FilesRefused as refused:
-        console.print(f"! {refused}", markup=False)
+        say(f"! {refused}")
     except (UserError, OSError) as error:
-        console.print(f"! MLflow does not get the results. {error}", markup=False)
+        say(f"! MLflow does not get the results. {error}")
 
 
 def publish_export(record: SweepRecord, folder: Path) -> None:

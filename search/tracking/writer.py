@@ -86,12 +86,13 @@ class Tracking:
         return self._runs.own_run
 
     def start(self, patient: bool = False) -> None:
-        """Open the store in the background, because importing mlflow and creating an SQLite store take seconds.
+        """Open the store in the background, because importing mlflow and creating an SQLite store take seconds; only once.
 
         With `patient`, a server that does not answer at the start is tried again, as it is later in the sweep.
         """
         self._patient = patient
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def wait_ready(self) -> None:
         """Wait until runs can be written."""

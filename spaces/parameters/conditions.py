@@ -129,7 +129,6 @@ class Retrace:
 
 
 def _conflicts(fields: dict[str, object]) -> bool:
-    """Whether an active technique conflicts with one of the fields drawn so far."""
     draft = cast(Recipe, _Draft({field: value for field, value in fields.items() if value is not None}))
     return any(_conflict(field, part, draft) for field, part in fields.items() if can_conflict(part))
 

@@ -34,7 +34,6 @@ def check_feasible(space: Space, document: Document) -> None:
 
 
 def _check_baseline(space: Space, document: Document) -> None:
-    """Check that the techniques of the baseline do not conflict, and that the space can draw the named ones."""
     try:
         baseline = space.baselines()[0]
     except UserError as error:
@@ -65,7 +64,6 @@ def _check_first_rung(space: Space, document: Document) -> None:
 
 
 def _check_group(space: Space, document: Document) -> None:
-    """Check that `search.scheduler.group` is a field of a recipe, such as `unfreeze.level` or `batch_size`."""
     scheduler = space.search.scheduler
     if not isinstance(scheduler, AshaScheduler):
         return

@@ -50,7 +50,6 @@ def _check(tree: Tree, slot: Slot, steps: Steps, document: Document) -> None:
 
 
 def _check_member(tree: dict[str, Tree], slot: Slot, steps: Steps, document: Document) -> None:
-    """Check a mapping whose discriminator decides which part it is."""
     path, key = path_of(steps), slot.discriminator or ""
     offered = ", ".join(slot.members)
     if key not in tree:

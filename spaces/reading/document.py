@@ -8,17 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from spaces.parameters.domains import (
-    WORDS,
-    Choice,
-    Domain,
-    IntUniform,
-    LogUniform,
-    Steps,
-    Tree,
-    Uniform,
-    format_value,
-)
+from spaces.parameters.domains import WORDS, Choice, Domain, IntUniform, LogUniform, Steps, Tree, Uniform, format_value
 from spaces.reading.yaml_values import Place, parse_yaml
 from training.errors import UserError
 from training.process.text_files import read_text
@@ -150,8 +140,7 @@ def _parse_choice(body: Tree, steps: Steps, document: Document) -> Choice:
         option = parse(value, (*steps, "choice", position), document)
         if option in options:
             raise document.error(
-                (*steps, "choice", position),
-                f"{path}: the option {format_value(value)} is listed twice. Remove one.",
+                (*steps, "choice", position), f"{path}: the option {format_value(value)} is listed twice. Remove one."
             )
         options.append(option)
     return Choice(tuple(options))

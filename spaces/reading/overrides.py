@@ -75,13 +75,7 @@ def _move(places: dict[Steps, Place], steps: Steps, override: str) -> dict[Steps
 
 
 def _set(
-    node: Tree,
-    slot: Slot | None,
-    part: type[BaseModel] | None,
-    done: Steps,
-    rest: Steps,
-    value: Tree,
-    override: str,
+    node: Tree, slot: Slot | None, part: type[BaseModel] | None, done: Steps, rest: Steps, value: Tree, override: str
 ) -> Tree:
     """A copy of the node with the value at the remaining steps; slot and part are None if the path is misspelt."""
     if not rest:

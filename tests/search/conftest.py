@@ -47,32 +47,17 @@ class NoStore:
         return 1  # event that did not arrive
 
 
-def run_here(work):
-    """Run the trials of a sweep one after another in this process."""
-    from training.train import train
-
-    controller = work.controller
-    while not work.should_stop() and (trial := controller.next_trial()) is not None:
-        folder = work.folder.trial(trial.number)
-        folder.mkdir(parents=True)
-        train(
-            trial.recipe,
-            folder,
-            metric=controller.space.search.metric,
-            on_report=lambda report, number=trial.number: controller.report(number, report) == "continue",
-        )
-
-
-def prepare_here(space, settings, storage, tracking, *_, **__):
-    """Prepare a sweep without Ray."""
+def prepare_here(self):
+    """Prepare a sweep without Ray, in place of `Preparation.run`."""
+    from search.runner.executor import run_here
     from search.runner.machines.capacity import Capacity, Demand
     from search.runner.machines.cluster import this_machine
     from search.runner.start.prepare import PreparedSweep
 
-    tracking.start()
-    tracking.wait_ready()
+    self.tracking.start()
+    self.tracking.wait_ready()
     capacity = Capacity(Demand(1, 0), [this_machine()], most=1)
-    return PreparedSweep(space, capacity, lambda recipe: recipe, {}, None, execute=run_here)
+    return PreparedSweep(self.space, capacity, lambda recipe: recipe, {}, None, execute=run_here)
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +65,7 @@ def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines."""
     from ledger.folder import SweepFolder
     from ledger.settings import Settings
+    from search.display.sweep_display import SweepDisplay
     from search.display.tables.columns import make_console
     from search.runner.sweep import run_sweep
     from spaces.load import load_space
@@ -92,7 +78,7 @@ def trained_sweep(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         leave_out_ray(patch)
         leave_out_store(patch)
-        run_sweep(folder, load_space(home / "tiny.yaml"), settings, make_console())
+        run_sweep(folder, load_space(home / "tiny.yaml"), settings, SweepDisplay(make_console()))
     return folder
 
 
@@ -116,9 +102,9 @@ def without_store(monkeypatch):
 
 def leave_out_ray(patch):
     """Let the trials of sweeps run in this process."""
-    import search.runner.sweep
+    from search.runner.start.prepare import Preparation
 
-    patch.setattr(search.runner.sweep, "make_plan", prepare_here)
+    patch.setattr(Preparation, "run", prepare_here)
 
 
 def leave_out_store(patch):

@@ -127,19 +127,19 @@ def test_a_completed_sweep_moves_to_another_store(home, trained_sweep, monkeypat
 def test_a_sweep_continues_with_other_machines_and_remembers_them(home, monkeypatch):
     import search.runner.sweep as sweep
 
-    plans = []
+    tried = []
 
-    def refuse(space, settings, *_, **__):
-        plans.append(settings)
+    def refuse(start):
+        tried.append(start.settings)
         raise UserError("no machine")
 
-    monkeypatch.setattr(sweep, "make_plan", refuse)
+    monkeypatch.setattr(sweep.Preparation, "run", refuse)
     monkeypatch.setattr(sweep, "probe_cluster", lambda address: None)
     for changes in ({"address": "head:6379", "gpus_per_trial": 0.5}, {"cpus_per_trial": 3}, {"address": "local"}):
         with pytest.raises(UserError, match="no machine"):
             search.resume("tiny", 1, **changes, console=QUIET)
-    assert [plan.address for plan in plans] == ["head:6379", "head:6379", None]
-    assert [(plan.gpus_per_trial, plan.cpus_per_trial) for plan in plans] == [(0.5, None), (0.5, 3), (0.5, 3)]
+    assert [given.address for given in tried] == ["head:6379", "head:6379", None]
+    assert [(given.gpus_per_trial, given.cpus_per_trial) for given in tried] == [(0.5, None), (0.5, 3), (0.5, 3)]
 
 
 def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home, monkeypatch):
@@ -148,7 +148,7 @@ def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home,
     space, again = str(home / "sweeps" / "tiny" / "space.yaml"), {"name": "tiny", "or_resume": True, "console": QUIET}
     resumed = []
 
-    def resume_sweep(folder, console, seconds=None, more_trials=0, changes=None, page=None):
+    def resume_sweep(folder, display, seconds=None, more_trials=0, changes=None, page=None):
         resumed.append(changes)
         raise UserError("resumed")
 

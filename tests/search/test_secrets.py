@@ -200,6 +200,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     from ledger.settings import Settings
     from search import Result
     from search.cli.run.conclusion import conclude
+    from search.display.sweep_display import SweepDisplay
     from search.evaluation.report import report_sweep
     from search.evaluation.trial_export import export_trial
     from search.runner.sweep import run_sweep
@@ -212,7 +213,7 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     folder.path.parent.mkdir()
     screen = io.StringIO()
     console = Console(file=screen, width=300)
-    end = run_sweep(folder, space, Settings(absolute_uri(server), "planted"), console)
+    end = run_sweep(folder, space, Settings(absolute_uri(server), "planted"), SweepDisplay(console))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)  # the server, which runs in this process, has changed it
     assert SweepRecord.open(folder).settings.tracking_uri == server
     assert end.undelivered == 0

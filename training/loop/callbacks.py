@@ -36,12 +36,7 @@ class NaNStop(pl.Callback):
         self.pending: torch.Tensor | None = None
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: STEP_OUTPUT,
-        batch: object,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: object, batch_idx: int
     ) -> None:
         # Sum over ranks, so that a NaN on one stops all; otherwise the others would wait for it.
         assert isinstance(outputs, Mapping)

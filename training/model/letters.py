@@ -96,7 +96,6 @@ def _draw(letter: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def _bend(canvas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rotate, shear and warp a letter, to imitate handwriting."""
     turn = cv2.getRotationMatrix2D((CANVAS / 2, CANVAS / 2), rng.uniform(-15, 15), 1.0)
     turn[0, 1] += rng.uniform(-0.25, 0.25)
     corners = np.array([[0, 0], [CANVAS, 0], [0, CANVAS], [CANVAS, CANVAS]], np.float32)
@@ -106,7 +105,6 @@ def _bend(canvas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _fill_height(canvas: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Stretch the letter to the full height and make it narrow, like scikit-learn's digits."""
     rows, columns = np.nonzero(canvas > 64)
     cut = canvas[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     width = int(np.clip(cut.shape[1] * CANVAS / cut.shape[0] * rng.uniform(0.6, 0.9), 12, CANVAS))

@@ -93,7 +93,6 @@ def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[
 
 
 def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, object, object]]:
-    """Yield each field with the winner's value and the value that means off."""
     for field, info in Recipe.model_fields.items():
         if field in SHARED:
             continue
@@ -237,7 +236,6 @@ def describe_proof(ablation: Ablation) -> Iterator[str]:
 
 
 def _list_worths(ablation: Ablation) -> list[tuple[TechniqueWorth, str, Worth]]:
-    """Return each effect that was measured: the technique, the recipe that it was switched in, and its worth."""
     return [
         (row, place, worth)
         for row in ablation.techniques

@@ -16,6 +16,7 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from search.arguments import check_number
 from search.core.pace import predict_seconds
+from search.display.sweep_display import SweepDisplay
 from search.evaluation.replications.findings import BASELINE, Ablation, Confirmation
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
@@ -25,7 +26,7 @@ from training.recipe import Recipe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from search.runner.driver import SweepEnd
+    from search.runner.sweep_run import SweepEnd
 
 FEWEST_SEEDS, SEEDS, MOST_SEEDS = 2, 5, 1000
 
@@ -99,10 +100,10 @@ def replicate(
     Raises:
         Interrupted: it was interrupted.
     """
-    from search.runner.driver import SweepEnd
     from search.runner.interrupt import Interrupted
     from search.runner.start.moved_data import check_images, follow_move
     from search.runner.sweep import resume_sweep
+    from search.runner.sweep_run import SweepEnd
 
     check_searched(source)
     if (record := _open_replication(source, kind, seeds)) is None:
@@ -116,7 +117,7 @@ def replicate(
         record = follow_move(record, source)
         ended = [trial for trial in record.trials if trial.ended is not None and trial.state != "interrupted"]
         is_done = len(ended) == len(_replication_of(record).trials)
-        end = SweepEnd(record, "completed", 0) if is_done else resume_sweep(record.folder, console)
+        end = SweepEnd(record, "completed", 0) if is_done else resume_sweep(record.folder, SweepDisplay(console))
     if end.state != "completed":
         raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.called}")
     return read_replication(end.record, source)
@@ -162,7 +163,7 @@ def publish(
     results.write_text(json.dumps(outcome.to_json(), indent=2) + "\n", encoding="utf-8")
     html.write_text(page, encoding="utf-8")
     console.print(f"The page: {html}", markup=False)
-    log_results(replicated.record, metrics, [html, results], sentences, stamp, console)
+    log_results(replicated.record, metrics, [html, results], sentences, stamp, SweepDisplay(console).line)
 
 
 def check_searched(record: SweepRecord) -> None:
@@ -206,7 +207,7 @@ def _start(
     event = Replication(
         kind=kind, of=source.name, of_id=source.header.id, seeds=seeds, notes=tuple(variants.notes), trials=trials
     )
-    return run_sweep(folder, space, settings, console, [event])
+    return run_sweep(folder, space, settings, SweepDisplay(console), [event])
 
 
 def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolder:

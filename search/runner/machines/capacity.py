@@ -45,11 +45,7 @@ class Demand:
 
 
 def plan_demand(
-    nodes: list[Node],
-    cpus: float | None,
-    gpus: float | None,
-    accelerator: str | None = None,
-    can_grow: bool = False,
+    nodes: list[Node], cpus: float | None, gpus: float | None, accelerator: str | None = None, can_grow: bool = False
 ) -> Demand:
     """Return the demand of each trial: by default one GPU and its share of the CPUs, or one CPU if there are no GPUs.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from ledger.trust import OWN
 from search.runner.machines.drain import list_draining
 from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
@@ -44,7 +45,7 @@ def probe_cluster(
     address: str | None, way_out: str = "Give host:port of its head node, or leave it out to run on this machine."
 ) -> None:
     """Check within seconds that the head node answers; Ray itself would wait for minutes."""
-    if address in (None, "auto", "local"):
+    if address in (None, *OWN):
         return
     parts = urlparse(address if "://" in address else f"ray://{address}")
     try:

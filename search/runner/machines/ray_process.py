@@ -167,7 +167,6 @@ def _init_beside(init: Callable[[], object]) -> None:
 
 
 def _own_settings() -> dict[str, str]:
-    """Return the variables of this process that workers on other machines need too."""
     from training.data.files.pixel_store import LIMIT_VARIABLES
 
     return {name: os.environ[name] for name in (VERBOSE, *LIMIT_VARIABLES.values()) if name in os.environ}

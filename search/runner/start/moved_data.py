@@ -17,14 +17,12 @@ from training.errors import UserError, printable
 from training.process.text_files import unpack
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ledger.folder import SweepFolder
 
 NAMED = 3  # files of each change that a refusal names
 
 
-def move_data(record: SweepRecord, overrides: Sequence[str], console: Console) -> SweepRecord:
+def move_data(record: SweepRecord, overrides: Sequence[str], say: Callable[[str], object]) -> SweepRecord:
     """Note the place of the images that `data.root=FOLDER` names, and return the sweep with it."""
     if not overrides:
         return record
@@ -44,7 +42,7 @@ def move_data(record: SweepRecord, overrides: Sequence[str], console: Console) -
         return record
     _check_data(record, spec)
     record.append(DataMoved(places=places))
-    console.print(f"The images of {record.name} are now at {' and '.join(places.values())}.", markup=False)
+    say(f"The images of {record.name} are now at {' and '.join(places.values())}.")
     return SweepRecord(record.folder, record.events)
 
 
@@ -127,7 +125,6 @@ def read_files(folder: SweepFolder) -> dict[str, str]:
 
 
 def _describe_changes(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the number of files that were added, removed and changed, with the first of each; empty without any."""
     changes = {
         "added": sorted(now.keys() - then.keys()),
         "removed": sorted(then.keys() - now.keys()),

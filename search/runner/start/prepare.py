@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,11 @@ from analysis.reading.store import import_client
 from ledger.events import Dataset
 from ledger.formatting import plural
 from ledger.settings import Settings
-from search.display.phases import Phases
-from search.runner.executor import Executor, run_on_ray
-from search.runner.machines.capacity import Capacity, describe_failure, plan_demand
-from search.runner.machines.cluster import fit_to_cluster, list_nodes, this_machine
+from ledger.trust import DEBUG
+from search.runner.display import Display
+from search.runner.executor import Work, run_here, run_on_ray
+from search.runner.machines.capacity import Capacity, Demand, describe_failure, plan_demand
+from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, this_machine
 from search.runner.machines.preparation import (
     MachineFacts,
     compare_versions,
@@ -37,8 +38,6 @@ from training.process.writable import made_for_now
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from search.tracking.writer import Tracking
 
 LEVEL = "unfreeze.level"
@@ -101,97 +100,129 @@ class PreparedSweep:
     resolve: Callable[[Recipe], Recipe]
     seconds: dict[str, float]
     dataset: Dataset | None
-    execute: Executor = run_on_ray
+    execute: Callable[[Work], None] = run_on_ray  # calls its `should_stop` and `leave`
     files: Mapping[str, str] = field(default_factory=dict)  # the images of the data set
-    began: float = field(default_factory=time.monotonic)  # when the phases of the command began
 
 
-def make_plan(
-    space: Space,
-    settings: Settings,
-    storage: Path,
-    tracking: Tracking,
-    phases: Phases,
-    console: Console,
-    patient: bool = False,
-) -> PreparedSweep:
-    """Start Ray and fit the space to the machines, while the MLflow store opens."""
-    is_local, is_server = settings.address is None, settings.tracking_uri.startswith("http")
-    if is_server:
-        phases.begin("checking the MLflow server")
-        tracking.start(patient)
-        tracking.wait_ready()  # this takes little time; a database is created while Ray starts
-    inputs = [recipe.model_dump() for recipe in inputs_of(space)]
-    clock = [time.perf_counter()]
+class Preparation:
+    """Starts Ray and fits the space to the machines, while the MLflow store opens."""
 
-    def prepare_here() -> MachineFacts:
-        fact = prepare_machine(str(nearest_folder(storage)), inputs, 0)
-        if not fact.problem and not is_server:
-            tracking.start(patient)  # not earlier, so that a refused sweep creates no database
+    def __init__(
+        self,
+        space: Space,
+        settings: Settings,
+        storage: Path,
+        tracking: Tracking,
+        display: Display,
+        patient: bool = False,
+    ) -> None:
+        """`patient` is whether the sweep can start while the MLflow server does not answer."""
+        self.space, self.settings, self.storage = space, settings, storage
+        self.tracking, self.display, self.patient = tracking, display, patient
+        self.is_local, self.is_server = settings.is_local, settings.tracking_uri.startswith("http")
+        self.inputs = [recipe.model_dump() for recipe in inputs_of(space)]
+        self.facts: list[MachineFacts] = []  # of machines that can train
+        self.failed: dict[str, str] = {}  # why the others cannot, by the id of the node
+        self.notes: list[str] = []
+        self.seconds: dict[str, float] = {}
+
+    def run(self) -> PreparedSweep:
+        if self.is_server:  # this takes little time; a database is created while Ray starts
+            self._open_store("checking the MLflow server")
+        with self._timed("ray"):
+            here = self._begin()
+            if (address := self.settings.address) != DEBUG:
+                self.display.phase("starting Ray" if self.is_local else f"joining Ray at {address}")
+                start_ray(address)
+        with self._timed("preparation"):
+            demand, nodes = self._fit_machines(here)
+        with self._timed("store"):
+            self._open_store("opening the MLflow store")
+        dataset = _compare_data(self.facts, self.notes)
+        self.notes += {remark for fact in self.facts if (remark := fact.remark)}  # one line if the machines agree
+        for note in self.notes:
+            self.display.line(note)
+        files = next((fact.files for fact in self.facts), {})
+        execute = run_here if self.settings.address == DEBUG else run_on_ray
+        resolve, capacity = make_resolver(self.facts), self._watch(demand, nodes)
+        return PreparedSweep(self.space, capacity, resolve, self.seconds, dataset, execute, files)
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[part] = time.perf_counter() - began
+
+    def _open_store(self, phase: str) -> None:
+        self.display.phase(phase)
+        self.tracking.start(self.patient)
+        self.tracking.wait_ready()
+
+    def _begin(self) -> Future[MachineFacts] | None:
+        """Prepare this machine in this process, which needs torch for the export anyway, while Ray starts.
+
+        The machines of a cluster are prepared by its workers; then MLflow is imported meanwhile.
+        """
+        pool = ThreadPoolExecutor(1)
+        here = pool.submit(self._prepare_here) if self.is_local else None
+        if not here:
+            pool.submit(import_client)
+        pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
+        return here
+
+    def _prepare_here(self) -> MachineFacts:
+        fact = prepare_machine(str(nearest_folder(self.storage)), self.inputs, 0)
+        if not fact.problem:
+            self.tracking.start(self.patient)  # not earlier, so that a refused sweep creates no database
         return fact
 
-    pool = ThreadPoolExecutor(1)
-    # This machine is prepared in this process, which needs torch for the export anyway, while Ray starts. Machines of a
-    # cluster are prepared by its workers; then MLflow is imported meanwhile.
-    here = pool.submit(prepare_here) if is_local else None
-    if not here:
-        pool.submit(import_client)
-    pool.shutdown(wait=False)  # an interrupted start-up must not wait for a download
-    phases.begin("starting Ray" if is_local else f"joining Ray at {settings.address}")
-    start_ray(settings.address)
-    clock.append(time.perf_counter())
-    phases.begin("preparing this machine: weights, image sizes" if is_local else "listing the machines of the cluster")
-    facts = [here.result()] if here else []
-    if facts and facts[0].problem:
-        raise UserError(facts[0].problem)
-    can_grow = not is_local and settings.max_concurrent is not None
-    demand = plan_demand(list_nodes(), settings.cpus_per_trial, settings.gpus_per_trial, settings.accelerator, can_grow)
-    nodes = [node for node in list_nodes() if demand.slots_on(node)]
-    failed: dict[str, str] = {}
-    space, notes = fit_to_cluster(space, demand.gpus > 0, demand.devices)
-    if nodes and (demand.gpus or not facts):
-        if not is_local:
-            phases.begin(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
-        with made_for_now(storage):  # each machine must find it
-            facts = prepare_cluster(inputs, storage, nodes, demand.gpus, settings.copy_to)
-        failed = {node.id: fact.problem for node, fact in zip(nodes, facts, strict=True) if fact.problem}
-        notes += [describe_failure(fact.host, fact.problem) for fact in facts if fact.problem]
-        nodes = [node for node in nodes if node.id not in failed]
-        facts = [fact for fact in facts if not fact.problem]
-        notes += compare_versions(facts)
-    if facts:
-        can = [fact.bf16 for fact in facts]
-        space, more = fit_to_cluster(space, demand.gpus > 0, demand.devices, all(can), any(can) and not all(can))
-        notes += more
-    clock.append(time.perf_counter())
-    phases.begin("opening the MLflow store")
-    if not here and not is_server:
-        tracking.start(patient)
-    tracking.wait_ready()
-    clock.append(time.perf_counter())
-    dataset = _compare_data(facts, notes)
-    notes += {remark for fact in facts if (remark := fact.remark)}  # one line if the machines agree
-    for note in notes:
-        console.print(note)
-    seconds = dict(zip(("ray", "preparation", "store"), (b - a for a, b in pairwise(clock)), strict=True))
-    capacity = Capacity(
-        demand,
-        nodes,
-        failed=failed,
-        most=settings.max_concurrent,
-        look=None if is_local else list_nodes,
-        prepare=lambda node: follow_preparation(start_preparing(inputs, storage, node, demand.gpus, settings.copy_to)),
-        say=lambda line: console.print(line, markup=False),
-    )
-    return PreparedSweep(
-        space,
-        capacity,
-        make_resolver(facts),
-        seconds,
-        dataset,
-        files=next((fact.files for fact in facts), {}),
-        began=phases.began,
-    )
+    def _fit_machines(self, here: Future[MachineFacts] | None) -> tuple[Demand, list[Node]]:
+        """Fit the space to the machines. Returns what a trial demands, and the machines that can run one."""
+        local, settings = self.is_local, self.settings
+        self.display.phase("preparing this machine: weights, image sizes" if local else "listing the machines")
+        if here:
+            self.facts = [here.result()]
+            if problem := self.facts[0].problem:
+                raise UserError(problem)
+        can_grow = not local and settings.max_concurrent is not None
+        nodes = [this_machine()] if settings.address == DEBUG else list_nodes()
+        demand = plan_demand(nodes, settings.cpus_per_trial, settings.gpus_per_trial, settings.accelerator, can_grow)
+        nodes = [node for node in nodes if demand.slots_on(node)]
+        self._fit_space(demand)
+        if nodes and settings.address != DEBUG and (demand.gpus or not self.facts):
+            nodes = self._prepare_nodes(nodes, demand)
+        if self.facts:
+            can = [fact.bf16 for fact in self.facts]
+            self._fit_space(demand, all(can), any(can) and not all(can))
+        return demand, nodes
+
+    def _fit_space(self, demand: Demand, can_bf16: bool = True, some_can: bool = False) -> None:
+        self.space, notes = fit_to_cluster(self.space, demand.gpus > 0, demand.devices, can_bf16, some_can)
+        self.notes += notes
+
+    def _prepare_nodes(self, nodes: list[Node], demand: Demand) -> list[Node]:
+        """Let a worker prepare each machine. Returns those that can train."""
+        if not self.is_local:
+            self.display.phase(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
+        with made_for_now(self.storage):  # each machine must find it
+            facts = prepare_cluster(self.inputs, self.storage, nodes, demand.gpus, self.settings.copy_to)
+        self.failed = {node.id: fact.problem for node, fact in zip(nodes, facts, strict=True) if fact.problem}
+        self.notes += [describe_failure(fact.host, fact.problem) for fact in facts if fact.problem]
+        self.facts = [fact for fact in facts if not fact.problem]
+        self.notes += compare_versions(self.facts)
+        return [node for node in nodes if node.id not in self.failed]
+
+    def _watch(self, demand: Demand, nodes: list[Node]) -> Capacity:
+        inputs, storage, copy_to = self.inputs, self.storage, self.settings.copy_to
+        return Capacity(
+            demand,
+            nodes,
+            failed=self.failed,
+            most=1 if self.settings.address == DEBUG else self.settings.max_concurrent,
+            look=None if self.is_local else list_nodes,
+            prepare=lambda node: follow_preparation(start_preparing(inputs, storage, node, demand.gpus, copy_to)),
+            say=self.display.line,
+        )
 
 
 def _compare_data(facts: list[MachineFacts], notes: list[str]) -> Dataset | None:

@@ -115,11 +115,16 @@ def test_a_later_export_adds_the_onnx_forms_of_an_ensemble(record, out, capsys):
     assert facts["int8"]["val_accuracy"] == pytest.approx(facts["int8"]["val_accuracy_float32"], abs=0.05)
 
 
-def test_the_members_are_as_good_and_of_one_architecture_else_the_best_again_with_other_seeds(record, monkeypatch):
+def test_the_members_are_near_differ_in_a_choice_and_have_one_architecture_else_the_best_again_with_other_seeds(
+    record, monkeypatch
+):
     best = record.trials.best()
-    monkeypatch.setattr(type(best), "standard_error", 1.0)  # all are as good
-    ranked = [trial.name for trial in record.trials.ranked()][:3]
-    assert choose(record) == [(name, 0) for name in ranked]
+    monkeypatch.setattr(type(best), "standard_error", 1.0)  # all are near
+    ranked = record.trials.ranked()
+    baselines = [trial for trial in ranked if trial.origin == "baseline"]  # they differ in the rate alone
+    assert len(baselines) == 3
+    expected = [trial.name for trial in ranked if trial not in baselines[1:]]
+    assert choose(record) == [(name, 0) for name in expected]
     monkeypatch.setattr(release, "_is_alike", lambda first, second: False)
     assert choose(record) == [(best.name, 0), (best.name, 1), (best.name, 2)]
     monkeypatch.undo()

@@ -246,11 +246,11 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
     class Enough(Exception):
         pass
 
-    def look(folder, controller, settings, *_):
-        raise Enough(folder, settings)  # before the first trial
+    def look(run):
+        raise Enough(run.folder, run.settings)  # before the first trial
 
-    monkeypatch.setattr(sweep, "drive", look)
-    monkeypatch.setattr(sweep, "make_plan", make_no_plan)
+    monkeypatch.setattr(sweep.SweepRun, "run", look)
+    monkeypatch.setattr(sweep.Preparation, "run", prepare_nothing)
     with pytest.raises(Enough) as found:
         call("run", "--preset", "fast", "data.root=photos", "data.split_seed=3", "--tracking-uri", "sqlite:///m.db")
     folder, settings = found.value.args
@@ -266,8 +266,8 @@ def test_a_sweep_keeps_the_space_that_its_preset_made_and_the_time_of_the_preset
     assert other.space.recipe["data"] != request.space.recipe["data"]
 
 
-def make_no_plan(space, settings, storage, tracking, phases, console, patient=False):
-    return SimpleNamespace(space=space, dataset=None, files={}, resolve=lambda recipe: recipe)
+def prepare_nothing(start):
+    return SimpleNamespace(space=start.space, dataset=None, files={}, capacity=None, resolve=lambda recipe: recipe)
 
 
 def test_the_measured_recipe_is_the_baseline_of_the_space(monkeypatch):

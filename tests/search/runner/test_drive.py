@@ -15,13 +15,14 @@ from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.core.controller import Controller
+from search.display.sweep_display import SweepDisplay
 from search.display.tables.columns import make_console
-from search.runner import driver
 from search.runner.interrupt import Interrupted
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node
 from search.runner.start.prepare import PreparedSweep
 from search.runner.sweep import create_folder, make_header
+from search.runner.sweep_run import SweepRun
 from spaces.load import load_space
 from training.errors import UserError
 
@@ -52,7 +53,7 @@ def drive(tmp_path):
     def run(tune, **settings):
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
         controller.subscribe(tracking)
-        plan = PreparedSweep(
+        prepared = PreparedSweep(
             space,
             Capacity(Demand(1, 0), [Node("a", "here", 2, 0)]),
             resolve=lambda recipe: recipe,
@@ -61,7 +62,8 @@ def drive(tmp_path):
             execute=lambda work: tune(work.controller, work.should_stop, work.leave),
         )
         run.tracking = tracking
-        return driver.drive(folder, controller, Settings("", "", **settings), plan, tracking, make_console())
+        display, given = SweepDisplay(make_console()), Settings("", "", **settings)
+        return SweepRun(folder, controller, given, prepared, tracking, display, time.monotonic()).run()
 
     run.folder = folder
     return run

@@ -7,23 +7,25 @@ import pytest
 from ledger.events import WarmStart
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
+from search.display.sweep_display import SweepDisplay
 from search.display.tables.columns import make_console
 from search.runner import sweep
-from search.runner.driver import SweepEnd
 from search.runner.sweep import create_folder, make_header
+from search.runner.sweep_run import SweepEnd
 from spaces.load import load_space
 from training.errors import UserError
 
 
 def test_ledger_and_store_get_the_first_events_of_a_new_sweep(tmp_path, monkeypatch):
     space, sent = load_space("quick"), []
-    plan = SimpleNamespace(space=space, dataset=None, files={}, resolve=lambda recipe: recipe)
+    prepared = SimpleNamespace(space=space, dataset=None, files={}, capacity=None, resolve=lambda recipe: recipe)
     monkeypatch.setattr(sweep, "check_early", lambda *given: None)
-    monkeypatch.setattr(sweep, "make_plan", lambda *given, **named: plan)
+    monkeypatch.setattr(sweep.Preparation, "run", lambda self: prepared)
     monkeypatch.setattr(sweep, "_make_tracking", lambda *given: SimpleNamespace(replay=sent.extend))
-    monkeypatch.setattr(sweep, "drive", lambda folder, controller, *given: SweepEnd(controller, "completed", 0))
+    monkeypatch.setattr(sweep.SweepRun, "run", lambda self: SweepEnd(self.controller, "completed", 0))
     opening = WarmStart(recipes=space.baselines()[:1])
-    kept = sweep.run_sweep(SweepFolder(tmp_path / "new"), space, Settings(), make_console(), [opening])
+    display = SweepDisplay(make_console())
+    kept = sweep.run_sweep(SweepFolder(tmp_path / "new"), space, Settings(), display, [opening])
     assert kept.record.ledger.events[1:] == [opening]
     assert [event.event for event in sent] == ["sweep", "warm_start"]
 

@@ -1,6 +1,7 @@
 """Trials that share a GPU under the real Ray, on a machine that only claims to have a GPU; workers simulate the training."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,6 @@ from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.core.controller import Controller
 from search.runner import executor
-from search.runner.executor import Work
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import list_nodes
 from search.runner.machines.ray_process import RAY_SETTINGS
@@ -71,7 +71,9 @@ def test_trials_share_a_gpu_and_one_that_runs_out_of_memory_does_not_stop_the_ot
     capacity = Capacity(Demand(1, 0.3333), list_nodes())
     monkeypatch.setattr(executor, "bootstrap", lambda *names: make_train())
     assert capacity.slots == 3
-    executor.run_on_ray(Work(folder, controller, capacity, Settings(), lambda: False, lambda: None))
+    controls = {"should_stop": lambda: False, "leave": lambda: None, "display": SimpleNamespace(line=print)}
+    work = SimpleNamespace(folder=folder, controller=controller, capacity=capacity, settings=Settings(), **controls)
+    executor.run_on_ray(work)
     others = [trial for trial in controller.trials if trial.number != GREEDY]
     assert controller.trials.by_number[GREEDY].state == "out_of_memory"
     assert {trial.state for trial in others} == {"completed"}

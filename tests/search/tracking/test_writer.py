@@ -572,7 +572,7 @@ def test_results_after_the_trials_are_logged_to_the_sweeps_own_run(uri, sweep_id
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "birds")  # of the user's next sweep, not of this one
     for _ in range(2):  # doing it again changes nothing
         log_results(
-            SweepRecord.open(folder), {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, None
+            SweepRecord.open(folder), {"test_accuracy": 0.9}, [folder.path / "confirm.html"], ["90.0 %"], START, print
         )
     run = read_runs(uri, sweep_id)["quick-1"]
     assert run.info.run_id == sent.own_run.run
@@ -659,7 +659,6 @@ def test_a_real_server_whose_artifacts_cannot_be_written_here_gets_everything_el
     from ledger.folder import SweepFolder
     from ledger.record import SweepRecord
     from ledger.settings import Settings
-    from search.display.tables.columns import make_console
     from search.tracking.own_run import log_results, publish_export
 
     (tmp_path / "artifacts").write_text("a file, so that not even root can write below it")
@@ -675,7 +674,7 @@ def test_a_real_server_whose_artifacts_cannot_be_written_here_gets_everything_el
     record, page = SweepRecord.open(folder), folder.path / "confirm.html"
     page.write_text("page")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)  # the user has named it; the server here has set its own
-    log_results(record, {"test_accuracy": 0.9}, [page], ["90.0 %"], START, make_console())
+    log_results(record, {"test_accuracy": 0.9}, [page], ["90.0 %"], START, print)
     said = "".join(capsys.readouterr().out.split())  # a long path is broken over lines
     assert f"!MLflowtakesnofiles:itsartifactsarein{tmp_path}/artifacts/" in said
     assert "Everythingelsehasarrived.Startitsserverwith--serve-artifacts" in said

@@ -22,8 +22,13 @@ def is_deep(image: Image.Image) -> bool:
 
 
 def brighten(image: Image.Image) -> None:
-    """Scale an opened colour image whose file has 16 bits a level and uses 12 of them at most, as grey images are scaled."""
-    if is_deep(image) or not isinstance(image, ImageFile.ImageFile) or ";16" not in str(image.tile):
+    """Scale an opened colour image of 16 bits a level as grey images are, if it uses 12 bits at most, or is JPEG 2000."""
+    if is_deep(image) or not isinstance(image, ImageFile.ImageFile):
+        return
+    if ";16" not in str(image.tile) and image.format not in (
+        "JPEG2000",
+        "PPM",
+    ):  # of these Pillow does not say the bits
         return
     assert image.fp is not None  # it is open
     place = image.fp.tell()
@@ -31,8 +36,8 @@ def brighten(image: Image.Image) -> None:
     content = np.frombuffer(image.fp.read(), np.uint8)
     image.fp.seek(place)
     image.load()
-    if max(band.getextrema()[1] for band in image.convert("RGB").split()) > _FULL[1] // 2**8:  # type: ignore[operator]
-        return
+    if np.asarray(image.convert("RGB")).max() > (_FULL[1] + 1) // 2**8 and image.format != "JPEG2000":
+        return  # of JPEG 2000, Pillow 13 shows white as black
     levels = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)  # blue, green, red, and perhaps alpha
     if levels is None or levels.dtype != np.uint16 or levels.shape[:2] != (image.height, image.width):
         return

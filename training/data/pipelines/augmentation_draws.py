@@ -66,7 +66,6 @@ def draw_changes(policy: AffineColour, seeds: np.ndarray, side: int) -> Changes:
 
 
 def _invert_affine(policy: AffineColour, numbers: np.ndarray, side: int) -> np.ndarray:
-    """Return the inverse of enlarging about the centre, rotating and shifting."""
     # Albumentations shifts by whole pixels, rounded towards zero.
     shift = np.trunc((2 * numbers[:, :2] - 1) * policy.translate * side)
     scale = 1 + numbers[:, 2] * policy.scale

@@ -130,7 +130,6 @@ def _fit(source: DataNode, preprocessing: Preprocessing, encoded: bool, fitting:
 
 
 def _place(images: DataNode, recipe: Recipe) -> DataNode:
-    """Shift the images by whole pixels with black from outside, and mirror them."""
     fn, _, _ = import_dali()
     if isinstance(recipe.random_crop, PaddedCrop):
         box = {"start": _input("start", 1, whole=True), "shape": _input("extent", 1, whole=True), "axes": (0, 1)}

@@ -138,7 +138,6 @@ def make_eval_loader(
 
 
 def _list_eval_batches(part: ImagePart, recipe: Recipe, rank: Rank) -> list[list[int]]:
-    """Return the positions of a rank's images in each batch of an evaluation."""
     # Each rank gets the same number of batches, because ranks that share a model wait for each other in every batch.
     count = -(-len(part) // (choose_eval_batch(recipe) * rank.count))
     return [batch.tolist() for batch in np.array_split(rank.share(range(len(part))), count)]

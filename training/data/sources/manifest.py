@@ -87,7 +87,6 @@ def _read(spec: Manifest) -> tuple[list[TableLine], tuple[str, ...]]:
 
 
 def _find_unlabelled(rows: list[TableLine]) -> tuple[str, ...]:
-    """Return those of test and val in which no line has a label, as in tables of public competitions."""
     labels = {part: {row.label for row in rows if row.split == part} for part in PARTS}
     return tuple(
         part
@@ -142,8 +141,7 @@ def _check_rows(spec: Manifest, rows: list[TableLine]) -> None:
     # Only the first 1,000 files are checked: a table can be long, and its disk slow.
     if absent := next((row for row in rows[:1000] if not os.path.exists(row.path)), None):
         spec.refuse(
-            f"line {absent.line}: there is no file {printable(absent.path)}",
-            "Correct the path, or set data.root.",
+            f"line {absent.line}: there is no file {printable(absent.path)}", "Correct the path, or set data.root."
         )
 
 
@@ -167,8 +165,7 @@ def _check_parts(spec: Manifest, parts: dict[str, list[TableLine]]) -> None:
     for name in ("val", "test"):
         if not parts[name] and name in spec.missing([]):
             spec.refuse(
-                f"its {name} part has no image",
-                "Assign images to it, add images or groups, or leave the column out.",
+                f"its {name} part has no image", "Assign images to it, add images or groups, or leave the column out."
             )
         if new := next((row for row in parts[name] if row.label not in known), None):
             spec.refuse(

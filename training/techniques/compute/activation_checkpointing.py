@@ -60,7 +60,6 @@ def recompute(block: nn.Module, *inputs: object, **named: Any) -> torch.Tensor:
 
 
 def _make_contexts(block: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Return the contexts of the first and of the second computation of a block."""
     from training.model.batch_statistics import on_copies_of_statistics
 
     return nullcontext(), on_copies_of_statistics(block)

@@ -23,8 +23,7 @@ class Compilation(Technique):
     changes_weights: ClassVar[bool] = False
 
     backend: Literal["none", "inductor", "aot_eager"] = Field(
-        "none",
-        description="inductor: fused kernels; aot_eager: traced, but with PyTorch's own kernels, for debugging.",
+        "none", description="inductor: fused kernels; aot_eager: traced, but with PyTorch's own kernels, for debugging."
     )
 
     def apply(self, setup: TrainingSetup) -> None:

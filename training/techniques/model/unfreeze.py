@@ -170,7 +170,6 @@ class Unfreeze(Technique):
         return None
 
     def _find_other_norm(self) -> str | None:
-        """Return what already decides on BatchNorm, with the reason."""
         if self.adapt_statistics:
             return "unfreeze.adapt_statistics=true, which measures its statistics"
         if self.level == "norm_bias":

@@ -8,6 +8,7 @@ import subprocess
 import psutil
 import pytest
 
+from search.display.sweep_display import SweepDisplay
 from search.display.tables.columns import make_console
 from search.runner.machines.ray_process import end_left, write_own
 from search.runner.sweep import resume_sweep
@@ -44,7 +45,7 @@ def test_a_resume_ends_the_agents_that_a_killed_driver_left(tmp_path, start):
     agent = start("ray::Agent")
     write_own(folder.processes)
     with pytest.raises(UserError, match="the line that describes the sweep is missing"):
-        resume_sweep(folder, make_console())
+        resume_sweep(folder, SweepDisplay(make_console()))
     assert not is_alive(agent)
     assert not folder.processes.exists()
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
+from search.display.sweep_display import SweepDisplay
 from search.runner import single_training
 from search.runner.machines.cluster import Node
 from search.runner.machines.preparation import inputs_of, prepare_machine
@@ -40,10 +41,9 @@ def laptop(monkeypatch):
 )
 def test_more_than_this_machine_has_is_refused_before_ray_starts(laptop, tmp_path, overrides, cpus, gpus, words):
     settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", cpus_per_trial=cpus, gpus_per_trial=gpus)
+    folder, display = SweepFolder(tmp_path / "sweeps/quick-1"), SweepDisplay(Console(quiet=True))
     with pytest.raises(UserError, match=words):
-        run_sweep(
-            SweepFolder(tmp_path / "sweeps/quick-1"), load_space("quick", overrides), settings, Console(quiet=True)
-        )
+        run_sweep(folder, load_space("quick", overrides), settings, display)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,7 +54,9 @@ def test_a_cluster_that_refuses_a_sweep_leaves_nothing(tmp_path, monkeypatch, re
     monkeypatch.setattr(prepare, refused_by, Mock(side_effect=UserError("not here")))
     settings = Settings(f"sqlite:///{tmp_path}/mlflow.db", "x", address="auto")
     with pytest.raises(UserError, match="not here"):
-        run_sweep(SweepFolder(tmp_path / "sweeps/quick-1"), load_space("quick"), settings, Console(quiet=True))
+        run_sweep(
+            SweepFolder(tmp_path / "sweeps/quick-1"), load_space("quick"), settings, SweepDisplay(Console(quiet=True))
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,7 +81,7 @@ def test_a_single_training_says_what_is_odd_about_the_data(tmp_path, monkeypatch
             device="cpu",
             tracking_uri="",
             experiment="",
-            console=console,
+            say=console.print,
         )
     said = console.file.getvalue()
     assert "Training" in said
@@ -132,7 +134,7 @@ def test_a_space_that_a_machine_refuses_leaves_no_database(laptop, tmp_path, mon
     space = load_space("quick", ["backbone={name: test_vit, weights: none}", "preprocessing={image_size: 50}"])
     settings = Settings(f"sqlite:///{tmp_path}/m.db", "x")
     with pytest.raises(UserError, match="cannot classify images of 50×50"):
-        run_sweep(SweepFolder(tmp_path / "sweeps/quick-1"), space, settings, Console(quiet=True))
+        run_sweep(SweepFolder(tmp_path / "sweeps/quick-1"), space, settings, SweepDisplay(Console(quiet=True)))
     assert list(tmp_path.iterdir()) == []
 
 

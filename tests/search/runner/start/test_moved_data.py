@@ -24,11 +24,6 @@ from training.errors import UserError
 from training.loop.epoch_report import Report
 
 
-class Said(list):
-    def print(self, text, **_):
-        self.append(str(text))
-
-
 @pytest.fixture
 def record(tmp_path, monkeypatch):
     """A sweep of photographs, one of whose trials has started; then their folder is copied, with new times."""
@@ -53,8 +48,8 @@ def test_every_recipe_of_a_sweep_has_the_new_place_and_the_ledger_keeps_what_was
     shutil.rmtree(tmp_path / "photos")
     with pytest.raises(UserError, match=r"no longer there\. If they moved, add .* data\.root=NEW/FOLDER"):
         check_images(record, None)
-    said = Said()
-    moved = move_data(record, ["data.root=archive/photos"], said)
+    said = []
+    moved = move_data(record, ["data.root=archive/photos"], said.append)
     check_images(moved, None)
     place = str(tmp_path / "archive" / "photos")
     assert said == [f"The images of mine are now at {place}."]
@@ -64,7 +59,7 @@ def test_every_recipe_of_a_sweep_has_the_new_place_and_the_ledger_keeps_what_was
     assert [recipe.data.root for recipe in recipes] == [place] * 3
     started = next(event for event in again.events if isinstance(event, TrialStarted))
     assert started.recipe.data.root == str(tmp_path / "photos")
-    assert move_data(again, ["data.root=archive/photos"], said) is again
+    assert move_data(again, ["data.root=archive/photos"], said.append) is again
 
 
 def test_other_images_are_refused_in_one_sentence(record, tmp_path):
@@ -76,9 +71,9 @@ def test_other_images_are_refused_in_one_sentence(record, tmp_path):
     ):
         change()
         with pytest.raises(UserError, match=f"these are not the images of mine: .*{reason}"):
-            move_data(record, ["data.root=archive/photos"], Said())
+            move_data(record, ["data.root=archive/photos"], print)
     with pytest.raises(UserError, match=r"^epochs=3: .* only data\.root and data\.path can be set"):
-        move_data(record, ["epochs=3"], Said())
+        move_data(record, ["epochs=3"], print)
     assert [event for event in SweepRecord.open(record.folder).events if isinstance(event, DataMoved)] == []
 
 
@@ -165,7 +160,7 @@ def test_a_confirmation_follows_its_sweep(record, tmp_path):
     create_folder(folder, make_header("mine-confirm", "2", record.space, Settings()), event)
     other = SweepRecord.open(folder)
     assert follow_move(other, record) is other
-    moved = follow_move(other, move_data(record, ["data.root=archive/photos"], Said()))
+    moved = follow_move(other, move_data(record, ["data.root=archive/photos"], print))
     controller = Controller(moved.space, Ledger(folder.ledger))
     assert controller.next_trial().recipe.data.root == str(tmp_path / "archive" / "photos")
 

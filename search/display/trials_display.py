@@ -1,4 +1,4 @@
-"""Live progress of a sweep: redrawn in place in a terminal, a few plain lines elsewhere."""
+"""The trials of a running sweep: redrawn in place in a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.text import Text
 from ledger.events import AnyEvent, EpochReported, TrialEnded
 from ledger.formatting import format_score, format_seconds, plural
 from ledger.trials import UNFINISHED, Trial, Trials
+from search.core.pace import describe_left
 from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
-from search.display.time_left import describe_left
 
 if TYPE_CHECKING:
     from search.core.controller import Controller
@@ -27,36 +27,31 @@ RUNNING = 8  # running trials shown at most
 INDENT = 9
 
 
-class Progress:
+class TrialsDisplay:
     """Shows a controller's trials while the sweep runs.
 
-    `seconds_left` is what is left of a time budget, `seconds_before` what the command took before: it has one clock.
+    `seconds_left` is what is left of a time budget, and `began` when the command did, by the monotonic clock.
     """
 
     def __init__(
         self,
         controller: Controller,
-        *,
         console: Console,
         slots: Callable[[], int],
         seconds_left: Callable[[], float] | None = None,
-        seconds_before: float = 0.0,
+        began: float | None = None,
     ) -> None:
         self.controller = controller
         self.console = console
         self.slots = slots
         self.seconds_left = seconds_left
-        self.seconds_before = seconds_before
-        self.started = time.time() - seconds_before
-        self.spoke = time.time()
+        self.began = time.monotonic() if began is None else began
+        self.spoke = time.monotonic()
         self.reasons: set[str] = set()  # reasons of failures that were printed already
-        self.said: set[str] = set()
         self.saw_epoch = False
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
-        self.spoke = time.time()
-        self.started = self.spoke - self.seconds_before
         if self.console.is_interactive:
             self.live = Live(
                 get_renderable=self.render, console=self.console, refresh_per_second=REFRESH, transient=True
@@ -72,19 +67,13 @@ class Progress:
             self.live = None
         if len(trials := self._snapshot()):
             self.say(
-                f"{plural(len(trials), 'trial')} after {format_seconds(time.time() - self.started)}: {format_counts(trials)}"
+                f"{plural(len(trials), 'trial')} after {format_seconds(time.monotonic() - self.began)}: {format_counts(trials)}"
             )
 
     def say(self, text: str) -> None:
         """Print a line that stays. In a terminal it stands above the live part."""
-        self.spoke = time.time()
+        self.spoke = time.monotonic()
         self.console.print(Text(text), soft_wrap=not self.console.is_interactive)
-
-    def say_once(self, text: str) -> None:
-        """Print a line that stays, but only the first time."""
-        if text not in self.said:
-            self.said.add(text)
-            self.say(text)
 
     def __call__(self, event: AnyEvent) -> None:
         """Update the display for one event of the controller."""
@@ -92,7 +81,7 @@ class Progress:
             self._describe_first(event)
         if isinstance(event, TrialEnded):
             self._end(self.controller.trials.by_number[event.trial])
-        elif self.live is None and time.time() - self.spoke >= HEARTBEAT_SECONDS:
+        elif self.live is None and time.monotonic() - self.spoke >= HEARTBEAT_SECONDS:
             trials = self._snapshot()
             self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")
 
@@ -100,7 +89,7 @@ class Progress:
         """Without a live part, print a line for the first epoch: until then new workers import PyTorch."""
         self.saw_epoch = True
         if self.live is None:
-            seconds, metric = format_seconds(time.time() - self.started), self.controller.trials.metric
+            seconds, metric = format_seconds(time.monotonic() - self.began), self.controller.trials.metric
             score = format_score(metric, event.score)
             self.say(f"[{seconds}] The first epoch is done: trial {event.trial:04d} is at {score}.")
 
@@ -138,7 +127,7 @@ class Progress:
 
     def _render_bar(self, trials: Trials, width: int) -> RenderableType:
         done, budget, now = len(_ended(trials)), self.controller.budget, time.time()
-        words = f"{done}/{budget} trials · {format_seconds(now - self.started)}"
+        words = f"{done}/{budget} trials · {format_seconds(time.monotonic() - self.began)}"
         left = describe_left(list(trials), budget, self.slots(), self.seconds_left and self.seconds_left(), now)
         words += f" · {left}" if left else ""
         grid = Table.grid(padding=(0, 2, 0, 0))

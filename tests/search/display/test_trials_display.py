@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from ledger.trials import Trials
+from search.core.pace import describe_left, estimate_left
 from search.display.one_trial import draw_curve
-from search.display.progress import HEARTBEAT_SECONDS, Progress
-from search.display.time_left import describe_left, estimate_left
+from search.display.trials_display import HEARTBEAT_SECONDS, TrialsDisplay
 from tests.made_events import make_event
 from training.recipe import Recipe
 
@@ -56,7 +56,7 @@ def make_console(width=80, height=24, terminal=True):
 
 def draw(sweep, width=80, height=24, slots=lambda: 2):
     """The live part as lines."""
-    progress = Progress(sweep.controller, console=make_console(width, height), slots=slots)
+    progress = TrialsDisplay(sweep.controller, console=make_console(width, height), slots=slots)
     console = make_console(width, height)
     console.print(progress.render())
     lines = console.file.getvalue().splitlines()
@@ -68,7 +68,7 @@ def draw(sweep, width=80, height=24, slots=lambda: 2):
 def play(sweep, **options):
     """A sweep's lines where output is no terminal."""
     console = make_console(terminal=False)
-    progress = Progress(sweep.controller, console=console, slots=lambda: 2, **options)
+    progress = TrialsDisplay(sweep.controller, console=console, slots=lambda: 2, **options)
     sweep.listeners.append(progress)
     return progress, lambda: console.file.getvalue().splitlines()
 
@@ -128,7 +128,7 @@ def test_the_height_stays_while_one_trial_ends_and_the_next_begins():
 
 def test_drawing_works_while_trials_start():
     sweep = Sweep(budget=5000)
-    progress = Progress(sweep.controller, console=make_console(), slots=lambda: 2)
+    progress = TrialsDisplay(sweep.controller, console=make_console(), slots=lambda: 2)
     sweep.listeners.append(progress)
     adding = threading.Thread(
         target=lambda: [sweep.start(trial) or sweep.report(trial, 1, 0.5) for trial in range(2000)]
@@ -142,7 +142,7 @@ def test_drawing_works_while_trials_start():
 def test_a_live_display_prints_each_reason_of_failure_once_and_clears_the_rest():
     sweep = Sweep()
     console = make_console()
-    with Progress(sweep.controller, console=console, slots=lambda: 2) as progress:
+    with TrialsDisplay(sweep.controller, console=console, slots=lambda: 2) as progress:
         sweep.listeners.append(progress)
         progress.say("Starting Ray …")
         for trial in range(3):
@@ -159,7 +159,7 @@ def test_after_a_resume_the_clock_is_that_of_the_command():
     sweep = Sweep()
     sweep.start(0, "baseline")
     sweep.report(0, 1, 0.5)
-    progress, read = play(sweep, seconds_before=90)
+    progress, read = play(sweep, began=time.monotonic() - 90)
     with progress:
         sweep.report(0, 2, 0.9)
     assert read()[1] == "[1 min 30 s] The first epoch is done: trial 0000 is at 90.0 %."
