@@ -219,10 +219,8 @@ class Trials:
         Of equal scores, as few validation images give them, the one with the lower loss is first, then the earlier one.
         """
         scored = [(trial, trial.score) for trial in self if trial.score is not None]
-        order = sorted(
-            scored, key=lambda t: (t[0].state != "completed", -self.sign * t[1], t[0].kept_loss, t[0].number)
-        )
-        return [trial for trial, _ in order]
+        scored.sort(key=lambda t: (t[0].state != "completed", -self.sign * t[1], t[0].kept_loss, t[0].number))
+        return [trial for trial, _ in scored]
 
     def best(self) -> Trial | None:
         """Return the best completed trial; only a completed trial can be the best."""

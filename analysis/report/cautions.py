@@ -77,9 +77,7 @@ def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Interva
         if is_interval(parameter.domain):
             yield parameter.name, parameter.domain
             continue
-        taken = [
-            level for level in list_levels(parameter) if not level.detail and matches(level, trial.to_frame().T)[0]
-        ]
+        taken = [it for it in list_levels(parameter) if not it.detail and matches(it, trial.to_frame().T)[0]]
         option = taken[0].part.options[0] if taken and isinstance(taken[0].part, Choice) else None
         for steps, domain in find_parameters(option) if isinstance(option, dict) else ():
             if is_interval(domain):

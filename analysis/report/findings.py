@@ -145,6 +145,14 @@ def describe_effects(findings: Findings) -> Iterator[str]:
             yield f"{word.capitalize()}: {', '.join(names)}."
 
 
+def describe_reach(findings: Findings) -> Iterator[str]:
+    """From which size on effects are seen: half the width of the median interval, if there is one."""
+    rows = findings.effects[~findings.effects.detail.astype(bool)]
+    if not math.isnan(reach := float((rows.high - rows.low).median() / 2)):
+        size = format_points(findings.sweep.metric, reach)
+        yield f"With these trials and images, effects below about {size} are hardly seen, and twice as large ones mostly are."
+
+
 def describe_interactions(findings: Findings) -> Iterator[str]:
     """One sentence for each clear interaction."""
     for row in clear_interactions(findings).itertuples():

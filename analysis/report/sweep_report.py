@@ -20,6 +20,7 @@ from analysis.report.findings import (
     describe_costs,
     describe_effects,
     describe_interactions,
+    describe_reach,
     describe_winner,
     order_effects,
 )
@@ -102,7 +103,7 @@ def _describe(findings: Findings) -> dict[str, object]:
         "verdict": VERDICTS.get(findings.lead.verdict, "none"),
         "winner": describe_winner(sweep),
         "baseline": describe_baseline(sweep),
-        "gist": [*describe_effects(findings), *describe_interactions(findings)],
+        "gist": [*describe_effects(findings), *describe_reach(findings), *describe_interactions(findings)],
         "cautions": findings.cautions,
         "costs": list(describe_costs(findings)),
         "known": list(_effect_rows(sweep.metric, _list_levels(findings))),

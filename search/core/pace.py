@@ -16,9 +16,9 @@ from training.recipe import Recipe
 SHARES = {"full": 1.0, "first": 1.0, "norm_bias": 0.9, "middle": 0.8, "most": 0.6, "last": 0.4}
 STORED = 0.05  # with `last`, where the features of images that never change are stored
 
-END_START_SECONDS = 10.0
+END_START_SECONDS = 8.0  # of each last training
 MORE_IMAGES = 1.2  # the images of training and validation, beside those of the training
-WITH_ALL_CPUS = 0.6  # the time of a training alone, beside that of one of several at a time
+WITH_ALL_CPUS = 0.7  # the time of a training alone, beside that of one of several at a time
 GRACE = 0.05  # of the time budget, that the first of them may take more than is left of it
 MOST_KEPT = 0.45  # of the time budget, for the last trainings
 MOST_MEMBERS = 3  # of them: a fourth and fifth gain little (docs/benchmarks.md)
@@ -28,7 +28,7 @@ def keep_for_end(leader: Trial | None, budget: float, slots: int) -> float:
     """Return the seconds of a time budget that the last trainings are likely to take: the leader's recipe on more images."""
     seconds = (leader.reports[-1].worker_seconds if leader else None) or 0.0
     factor = MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0)
-    return min(MOST_KEPT * budget, END_START_SECONDS + MOST_MEMBERS * factor * seconds)
+    return min(MOST_KEPT * budget, MOST_MEMBERS * (END_START_SECONDS + factor * seconds))
 
 
 def weigh(recipe: Recipe) -> float:

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,14 +87,14 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
     trained: list[Trained] = []
     names: list[str] = []
     pace = 0.0  # seconds of a training here for each second of its trial
-    members = _choose_members(record)
+    members = _list_members(record)
     first = members[0][0]
     if first is not record.trials.best():
         console.print(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
     for trial, recipe in members:
         now, usual = time.monotonic(), trial.reports[-1].worker_seconds or 1.0
-        if now + pace * usual > began + seconds:
-            break
+        if len(trained) == MOST_MEMBERS or now + pace * usual > began + seconds:
+            continue  # one that comes later may be quicker
         shutil.rmtree(record.folder.path / "final", ignore_errors=True)  # that of another training
         name = trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
         if (member := _train(record, recipe, f"trial {name}", console, way_on, until)) is None:
@@ -123,8 +123,8 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
     shutil.rmtree(record.folder.path / "final", ignore_errors=True)
 
 
-def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
-    """Return the trials to train, with their resolved recipes: the best, and others of its architecture near it.
+def _list_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
+    """Return trials to train, with their resolved recipes: the best, and others of its architecture near it.
 
     Each differs from those before in a choice, not in strengths alone: what differs makes other mistakes, so its mean is
     better (docs/benchmarks.md). Then the same follow with other seeds. A linear probe that is ahead of a fine-tuning by
@@ -150,8 +150,7 @@ def _choose_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
             leaders.append((trial, own))
     rounds = product(range(MOST_MEMBERS), leaders)
     mirrored = {"flip_average": FlipAverage(enabled=True)} if recipe.flip.probability else {}
-    varied = ((trial, own.model_copy(update={"seed": own.seed + more, **mirrored})) for more, (trial, own) in rounds)
-    return list(islice(varied, MOST_MEMBERS))
+    return [(trial, own.model_copy(update={"seed": own.seed + more, **mirrored})) for more, (trial, own) in rounds]
 
 
 def _are_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

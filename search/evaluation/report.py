@@ -18,6 +18,7 @@ from analysis.report.findings import (
     describe_baseline,
     describe_costs,
     describe_interactions,
+    describe_reach,
     find,
     order_effects,
 )
@@ -65,7 +66,7 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
         console.print()
         console.print(Columns(COLUMNS, rows))
     console.print(Text(f"{describe_baseline(findings.sweep)} They compare scores at full length."), style="dim")
-    for sentence in (*describe_interactions(findings), *describe_costs(findings)):
+    for sentence in (*describe_reach(findings), *describe_interactions(findings), *describe_costs(findings)):
         console.print(Text(sentence))
     for sentence in filter(None, [*findings.cautions, record.without_plugins]):
         console.print(Text.assemble(("! ", "bold yellow"), sentence))

@@ -19,9 +19,8 @@ def collect_warm_starts(space: Space, sweeps: Iterable[SweepRecord]) -> tuple[Re
     recipes: list[Recipe] = []
     for sweep in sweeps:
         completed = [trial for trial in sweep.trials.ranked() if trial.state == "completed"]
-        carried = [
-            recipe for trial in completed if (recipe := carry_over(space, trial.recipe.model_dump())) is not None
-        ]
+        moved = [carry_over(space, trial.recipe.model_dump()) for trial in completed]
+        carried = [recipe for recipe in moved if recipe is not None]
         if not carried:
             raise UserError(
                 f"--warm-start={sweep.name}: none of its {len(completed)} completed trials lies in this space. "

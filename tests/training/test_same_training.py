@@ -31,6 +31,7 @@ SAME = [  # powers of two, with which no product is rounded
     (0.7, 0.9, lambda start: {"averaging": {"name": "swa", "start": start}}),
     (0.35, 0.4, lambda start: {"averaging": {"name": "swa", "start": start, "lr_factor": 0.5}}),
     (0.7, 0.9, lambda growth: {"progressive_resizing": {"start": 0.5, "growth": growth}}),
+    (0.5, 0.55, lambda start: {"progressive_resizing": {"start": start, "growth": 0.5}}),
     (None, 70, lambda size: {"data": {**TINY["data"], "epoch_size": size}}),
 ]
 HEADER = SweepStarted(id="1", settings=Settings(), dataset={"train_images": 70})

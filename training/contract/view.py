@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from training.contract.optimizer import Optimizer
     from training.contract.policy import Policy
     from training.contract.schedule import Schedule
-    from training.contract.specs import Backbone
+    from training.contract.specs import Backbone, Preprocessing
     from training.techniques.compute.channels_last import ChannelsLast
     from training.techniques.compute.compilation import Compilation
     from training.techniques.compute.data_parallel import DataParallel
@@ -35,6 +35,8 @@ class RecipeView(Protocol):
 
     @property
     def backbone(self) -> Backbone: ...
+    @property
+    def preprocessing(self) -> Preprocessing: ...
     @property
     def epochs(self) -> int: ...
     @property

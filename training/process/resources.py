@@ -122,9 +122,7 @@ def read_gpu_mb() -> float:
     """Return the memory of the smallest GPU that this process sees, in megabytes (2**20 bytes)."""
     import torch
 
-    return min(
-        torch.cuda.get_device_properties(number).total_memory / MB for number in range(torch.cuda.device_count())
-    )
+    return min(torch.cuda.get_device_properties(gpu).total_memory / MB for gpu in range(torch.cuda.device_count()))
 
 
 def limit_memory(device: str, share: float) -> None:

@@ -61,10 +61,8 @@ def finish(figure: Figure) -> Figure:
 
 def put_legend(figure: Figure, names: Mapping[str, tuple[str, float, Any]]) -> None:
     """Put a legend above the axes, where it covers no line; `names` have a colour, a line width and a line style."""
-    handles = [
-        Line2D([], [], color=c, linewidth=w, linestyle=style, label=name) for name, (c, w, style) in names.items()
-    ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
+    lines = [Line2D([], [], color=c, linewidth=w, linestyle=s, label=name) for name, (c, w, s) in names.items()]
+    figure.legend(handles=lines, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
 
 
 def to_svg(figure: Figure, name: str) -> str:

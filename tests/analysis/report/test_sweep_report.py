@@ -13,7 +13,7 @@ from analysis.effects.technique_effects import NOT_ENOUGH
 from analysis.loading import load
 from analysis.reading.run_store import open_experiments
 from analysis.report.cautions import list_cautions
-from analysis.report.findings import describe_baseline, describe_costs, find
+from analysis.report.findings import describe_baseline, describe_costs, describe_reach, find
 from analysis.report.sentences import describe_lead
 from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
@@ -82,6 +82,15 @@ def test_the_page_has_the_peak_memory_of_trials_where_it_was_measured(findings, 
     without = render_report(replace(findings, sweep=replace(findings.sweep, trials=trials)))
     assert '<th class="n">peak memory</th>' not in without
     assert "peak memory of a trial" not in without
+
+
+def test_the_report_says_below_which_size_effects_are_hardly_seen(findings):
+    sentence = "With these trials and images, effects below about 2.0 points are hardly seen, and twice as large ones "
+    sentence += "mostly are."
+    wide = findings.effects.assign(low=findings.effects.effect - 0.02, high=findings.effects.effect + 0.02)
+    assert list(describe_reach(replace(findings, effects=wide))) == [sentence]
+    assert list(describe_reach(replace(findings, effects=wide.assign(low=float("nan"))))) == []
+    assert next(describe_reach(findings)) in render_report(findings)
 
 
 def test_a_gap_of_zero_is_neither_ahead_nor_behind(findings):

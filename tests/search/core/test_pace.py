@@ -57,11 +57,11 @@ def test_without_two_reports_nothing_is_known():
 @pytest.mark.parametrize(
     ("leader", "budget", "slots", "kept"),
     [
-        (None, 600, 1, 10),
-        (make_trial(FULL, 20, 40, 50), 600, 1, 10 + 3 * 60),
-        (make_trial(FULL, 20, 40, 50), 600, 2, 10 + 3 * 36),  # alone it has all CPUs
+        (None, 600, 1, 24),
+        (make_trial(FULL, 20, 40, 50), 600, 1, 3 * (8 + 60)),
+        (make_trial(FULL, 20, 40, 50), 600, 2, 3 * (8 + 42)),  # alone it has all CPUs
         (make_trial(FULL, 200, 500), 600, 1, 270),  # then fewer train, and the first is given up if it takes longer
-        (make_trial(FULL, None), 600, 1, 10),  # a ledger that was repaired
+        (make_trial(FULL, None), 600, 1, 24),  # a ledger that was repaired
     ],
 )
 def test_time_is_kept_for_three_last_trainings(leader, budget, slots, kept):

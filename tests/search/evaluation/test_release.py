@@ -45,7 +45,7 @@ def read_facts(folder):
 
 
 def choose(record):
-    return [(trial.name, recipe.seed) for trial, recipe in release._choose_members(record)]
+    return [(trial.name, recipe.seed) for trial, recipe in release._list_members(record)[:3]]
 
 
 def test_the_mean_of_the_leaders_takes_the_place_of_the_export_and_the_first_alone_is_kept_beside(record, out):
@@ -160,11 +160,34 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
 
     monkeypatch.setattr(release, "time", clock)
     monkeypatch.setattr(release, "_train", train)
-    one = release._choose_members(record)[0]
-    monkeypatch.setattr(release, "_choose_members", lambda record: [one] * 3)
+    one = release._list_members(record)[0]
+    monkeypatch.setattr(release, "_list_members", lambda record: [one] * 3)
     train_all(record, out, seconds)
     assert len(began) == trained
     assert read_facts(out).get("members", 1) == trained
+
+
+def test_a_quicker_one_takes_the_place_of_what_would_not_end_in_time(record, out, monkeypatch):
+    began, clock = [], SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    (best, recipe), *_ = release._list_members(record)
+    weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
+
+    def train(record, recipe, name, *_):
+        began.append(name)
+        clock.now += 10.0
+        return release.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
+
+    def make(name, seconds):
+        return SimpleNamespace(name=name, recipe=recipe, reports=[SimpleNamespace(worker_seconds=seconds)]), recipe
+
+    monkeypatch.setattr(release, "time", clock)
+    monkeypatch.setattr(release, "_train", train)
+    usual = best.reports[-1].worker_seconds or 1.0
+    others = {"slow": 3 * usual, "quick": usual / 2, "other": usual / 2, "fourth": usual / 9}
+    members = [(best, recipe), *(make(name, seconds) for name, seconds in others.items())]
+    monkeypatch.setattr(release, "_list_members", lambda record: members)
+    train_all(record, out, 30.5)
+    assert began == [f"trial {name}" for name in (best.name, "quick", "other")]
 
 
 def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch):
@@ -184,12 +207,12 @@ def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):
 
 
 def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_them_too(record, out, monkeypatch):
-    assert not any(recipe.flip_average.enabled for _, recipe in release._choose_members(record))
+    assert not any(recipe.flip_average.enabled for _, recipe in release._list_members(record))
     plain = release._read_recipe(record, record.trials.best())
     flipped = plain.model_copy(update={"flip": plain.flip.model_copy(update={"probability": 0.5})})
     monkeypatch.setattr(release, "_read_recipe", lambda *_: flipped)
     monkeypatch.setattr(release, "MOST_MEMBERS", 1)
-    assert all(recipe.flip_average.enabled for _, recipe in release._choose_members(record))
+    assert all(recipe.flip_average.enabled for _, recipe in release._list_members(record))
     train_all(record, out)
     model, images = read_export(out).model, torch.rand(5, 3, 32, 32)
     assert read_facts(out)["flip_average"]
@@ -201,7 +224,7 @@ def test_snapshots_are_an_ensemble_already(record, monkeypatch):
     recipe = release._read_recipe(record, record.trials.best())
     many = recipe.model_copy(update={"snapshots": recipe.snapshots.model_copy(update={"members": 2})})
     monkeypatch.setattr(release, "_read_recipe", lambda *_: many)
-    assert len(release._choose_members(record)) == 1
+    assert len(release._list_members(record)) == 1
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,7 @@ def _tell_apart(entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[st
     if unnamed:
         from training.data.files.cache import cached, key_of_files
 
-        known = set(
-            cached("unnamed", key_of_files(unnamed, 2), lambda: [path for path in unnamed if _holds_image(path)])
-        )
+        known = set(cached("unnamed", key_of_files(unnamed, 2), lambda: list(filter(_holds_image, unnamed))))
         images += [path for path in unnamed if path in known]
         others += [path for path in unnamed if path not in known]
     return sorted(images), sorted(others)

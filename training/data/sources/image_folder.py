@@ -149,9 +149,8 @@ def _find_misspelt_parts(root: str, folders: list[str]) -> list[str]:
 def _resembles_part(name: str) -> bool:
     # Swapped letters are the most frequent error, and weigh much in a ratio of short words.
     word = name.strip().lower()
-    return any(sorted(word) == sorted(part) for part in PART_WORDS) or bool(
-        get_close_matches(word, PART_WORDS, 1, 0.75)
-    )
+    is_swapped = any(sorted(word) == sorted(part) for part in PART_WORDS)
+    return is_swapped or bool(get_close_matches(word, PART_WORDS, 1, 0.75))
 
 
 def _mentioned_parts(name: str) -> set[str]:

@@ -56,11 +56,9 @@ class Manifest(FileData):
         _check_parts(self, parts)
         if bad := find_bad_name(sorted({row.label for row in parts["train"]})):
             self.refuse(*bad)
-        labelled = {
-            part: ([row.label for row in of], ImageFiles([row.path for row in of])) for part, of in parts.items()
-        }
+        read = {part: ([row.label for row in of], ImageFiles([row.path for row in of])) for part, of in parts.items()}
         remarks = tuple(remark_unlabelled(part, "no label in any line", self) for part in unlabelled)
-        return replace(split_off(labelled, self), left_out=tuple(left_out), remarks=remarks)
+        return replace(split_off(read, self), left_out=tuple(left_out), remarks=remarks)
 
 
 def _read(spec: Manifest) -> tuple[list[TableLine], tuple[str, ...]]:

@@ -126,10 +126,8 @@ def _features(schema: pa.Schema) -> dict[str, _Feature]:
     """Return what `datasets` has written about each column: its type and, for labels, the names."""
     written = (schema.metadata or {}).get(b"huggingface", b"{}")
     features = _Metadata.model_validate(parse_json(written)).info.features
-    described = {
-        name: feature for name, feature in features.items() if name in schema.names and isinstance(feature, dict)
-    }
-    return {name: _Feature.model_validate(feature) for name, feature in described.items()}
+    described = {name: it for name, it in features.items() if name in schema.names and isinstance(it, dict)}
+    return {name: _Feature.model_validate(it) for name, it in described.items()}
 
 
 def _find_columns(spec: Parquet, file: str, schema: pa.Schema) -> tuple[str, str]:

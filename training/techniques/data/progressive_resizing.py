@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 GRID = 8  # sides are multiples of it, in pixels, or of the size of a transformer's patches
+GRIDS = (GRID, 14, 16, 32)  # one of which a model has
 GROWTH = 0.7
 
 
@@ -65,7 +67,13 @@ class ProgressiveResizing(Technique):
         return min(max(1, self.growth * epochs), epochs - 1)
 
     def as_trained(self, recipe: RecipeView, epoch_steps: Sequence[int]) -> Self:
-        return self.model_copy(update={"growth": self.length(recipe.epochs) / recipe.epochs}) if self.is_on else self
+        if not self.is_on:
+            return self
+        epochs, full = recipe.epochs, recipe.preprocessing.image_size
+        update = {"growth": self.length(epochs) / epochs}
+        if isinstance(full, int):  # the mean of the sides grows with the start wherever a side does
+            update["start"] = fmean(self.side_in(e, epochs, full, grid) for grid in GRIDS for e in range(epochs)) / full
+        return self.model_copy(update=update)
 
     def conflict(self, recipe: RecipeView) -> str | None:
         if not self.is_on:
