@@ -8,9 +8,10 @@ from typing import Any
 
 from benchmarks.sweep_scene.scene import NODES, Scene, find_workers
 from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.record import SweepRecord
 from ledger.trials import Trials
 from search.core.controller import Controller
-from spaces.load import load_space
 
 HARMLESS = {
     "kills",
@@ -25,7 +26,7 @@ HARMLESS = {
 def count_faults(scene: Scene, kills: int) -> dict[str, int]:
     """Count the differences between the ledger, its replay, the trainers' logs and MLflow, and the processes left."""
     events = scene.events()
-    space = load_space(scene.ledger.with_name("space.yaml"))
+    space = SweepRecord(SweepFolder(scene.ledger.parent), events).space  # a sweep from a copy has no space.yaml
     trials = Trials(space.search.metric, events)
     arrived = Counter((event.trial, event.epoch) for event in events if event.event == "report")
     replayed = Controller(space, Ledger(scene.ledger))
