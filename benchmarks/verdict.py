@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +281,14 @@ def summarise_headlines(rows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def find_seen(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the report's levels: the true size of each in half the median width of its sweep, and whether it was seen."""
+    known = rows[(rows.method == "report") & (rows.verdict != NOT_ENOUGH)]
+    reach = (known.high - known.low).groupby(known.seed).median() / 2
+    is_right = known.verdict == np.where(known.truth > 0, "useful", "harmful")
+    return pd.DataFrame({"size": known.truth.abs() / known.seed.map(reach), "seen": is_right})
+
+
 def run_cell(trials: int, noise: float, args: argparse.Namespace) -> pd.DataFrame:
     """Return the rows of all sweeps with this number of trials and this noise."""
     one = partial(
@@ -314,8 +322,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
     cells: list[dict[str, Any]] = []
+    seen: list[pd.DataFrame] = []
     for trials, noise in product(args.trials, args.noise):
         rows = run_cell(trials, noise, args)
+        seen.append(find_seen(rows))
         effects = rows[rows.method != "headline"]
         full = effects.drop_duplicates("seed").completed.mean()
         cell = {"trials": trials, "noise": noise, "full": full}
@@ -346,6 +356,11 @@ def main() -> None:
             f"| {cell['trials']}, {cell['noise']} | {it['headlines']} | {points} | {it['coverage']:.0%} | {it['clear']} "
             f"| {it['held']:.0%} |"
         )
+    levels = pd.concat(seen)
+    print("\n| true size, in half the median width of a sweep's intervals | levels | seen |\n|---|---|---|")
+    for low, high in pairwise([0, 1, 1.5, 2, math.inf]):
+        of = levels[(levels["size"] > low) & (levels["size"] <= high)]
+        print(f"| {low} to {high} | {len(of)} | {of.seen.mean():.0%} |")
     if args.json:
         args.json.write_text(json.dumps(cells, indent=1))
 

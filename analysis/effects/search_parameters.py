@@ -112,6 +112,7 @@ def _encode(tree: Tree, path: str, name: str, flat: Mapping[str, object]) -> Ite
 
 
 def _fits(tree: Tree, path: str, flat: Mapping[str, object]) -> bool:
+    """Whether a flat recipe lies in the tree; it can have fields that the tree does not have."""
     match tree:
         case dict():
             return all(_fits(part, f"{path}.{key}", flat) for key, part in tree.items())

@@ -24,8 +24,7 @@ class SweepDisplay:
 
     def __init__(self, console: Console, is_live: bool = True) -> None:
         """Without `is_live` nothing is redrawn in a terminal either, where a debugger asks."""
-        console.is_interactive &= is_live
-        self.console = console
+        self.console, self.is_live = console, is_live and console.is_interactive
         self.phases: Progress | None = None
         self.trials: TrialsDisplay | None = None
         self.began = 0.0
@@ -44,7 +43,7 @@ class SweepDisplay:
 
     def phase(self, name: str) -> None:
         """End the current phase of the start, and begin this one."""
-        if not self.console.is_interactive:
+        if not self.is_live:
             self.line(f"[{format_seconds(time.monotonic() - self.began)}] {name}")
             return
         if self.phases:
@@ -69,7 +68,7 @@ class SweepDisplay:
         self, controller: Controller, slots: Callable[[], int], seconds_left: Callable[[], float] | None, began: float
     ) -> Iterator[None]:
         """Show the controller's trials inside the `with` block; see `Display.training`."""
-        self.trials = TrialsDisplay(controller, self.console, slots, seconds_left, began)
+        self.trials = TrialsDisplay(controller, self.console, slots, seconds_left, began, self.is_live)
         controller.subscribe(self.trials)
         try:
             with self.trials:

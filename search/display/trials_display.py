@@ -21,7 +21,7 @@ from search.display.recipe_text import baseline_of, cut, describe_recipe, format
 if TYPE_CHECKING:
     from search.core.controller import Controller
 
-REFRESH = 1  # redraws per second
+RATE = 1  # redraws per second
 HEARTBEAT_SECONDS = 60
 RUNNING = 8  # running trials shown at most
 INDENT = 9
@@ -40,9 +40,11 @@ class TrialsDisplay:
         slots: Callable[[], int],
         seconds_left: Callable[[], float] | None = None,
         began: float | None = None,
+        is_live: bool | None = None,
     ) -> None:
         self.controller = controller
         self.console = console
+        self.is_live = console.is_interactive if is_live is None else is_live
         self.slots = slots
         self.seconds_left = seconds_left
         self.began = time.monotonic() if began is None else began
@@ -52,10 +54,8 @@ class TrialsDisplay:
         self.live: Live | None = None
 
     def __enter__(self) -> Self:
-        if self.console.is_interactive:
-            self.live = Live(
-                get_renderable=self.render, console=self.console, refresh_per_second=REFRESH, transient=True
-            )
+        if self.is_live:
+            self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=RATE, transient=True)
             self.live.start()
         else:
             self.say(f"Up to {plural(self.slots(), 'trial')} at a time; each prints a line when it ends.")
@@ -73,7 +73,7 @@ class TrialsDisplay:
     def say(self, text: str) -> None:
         """Print a line that stays. In a terminal it stands above the live part."""
         self.spoke = time.monotonic()
-        self.console.print(Text(text), soft_wrap=not self.console.is_interactive)
+        self.console.print(Text(text), soft_wrap=not self.is_live)
 
     def __call__(self, event: AnyEvent) -> None:
         """Update the display for one event of the controller."""

@@ -127,7 +127,7 @@ def _make_input(work: Work, trial: Trial) -> TrialInput:
 
 
 def run_here(work: Work) -> None:
-    """Train until no trial is left, or the sweep should stop. An error in a training ends the sweep with its traceback."""
+    """Train until no trial is left, or the sweep should stop. An error in a training ends the sweep."""
     while not work.should_stop() and (trial := work.controller.next_trial()) is not None:
         _train(work, trial)
 

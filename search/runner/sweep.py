@@ -18,7 +18,7 @@ from ledger.record import SweepRecord
 from ledger.requests import take_in
 from ledger.settings import Settings
 from ledger.trials import UNFINISHED
-from ledger.trust import trust
+from ledger.trust import DEBUG, trust
 from search.copies.place import check_place, has_sweep
 from search.core.controller import Controller
 from search.runner.display import Display
@@ -114,19 +114,18 @@ def resume_sweep(
         trust(*(named.get(place) for place in ("tracking_uri", "address", "copy_to")))
         settings = replace(record.recorded_settings, **named).for_driver()
         if more_trials or not record.is_done:  # a refused command must not extend the sweep
-            check_images(record, settings.address)
+            check_images(record, settings.is_local)
         probe_cluster(settings.address)
         ledger = Ledger(folder.ledger, record.events)
-        masked, before = settings.masked(), record.recorded_settings
+        before = record.recorded_settings
+        masked = replace(settings, address=before.address if settings.address == DEBUG else settings.address).masked()
         is_moved = masked.tracking_uri != before.tracking_uri
         if masked != before:
             ledger.append(SettingsChanged(settings=masked))
         take_in(folder, ledger)
         if more_trials:
             if record.replication is not None:
-                raise UserError(
-                    f"{folder.name} is a replication with a fixed list of trials, so it cannot be extended."
-                )
+                raise UserError(f"{folder.name} is a replication with a fixed list of trials, and cannot be extended.")
             ledger.append(Extension(trials=more_trials))
         record = SweepRecord(folder, ledger.events)
         settings = replace(settings, time_budget_seconds=time_budget_seconds)

@@ -85,7 +85,7 @@ class SweepRun:
         return SweepEnd(record, state, self.undelivered, is_lost, self._seconds_for_last())
 
     def _open(self) -> None:
-        """Write into the ledger who trains, and let follow its events what depends on them."""
+        """Write into the ledger who trains, and subscribe what follows its events."""
         self.controller.seconds_left = self.seconds_left
         self.controller.record(self._describe())
         if self.settings.copy_to:

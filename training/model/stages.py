@@ -96,6 +96,7 @@ def blocks_of(model: nn.Module) -> list[str]:
 
 
 def _split(name: str, modules: dict[str, nn.Module]) -> list[str]:
+    """Return the blocks of a stage that is a plain sequence of blocks, else the stage itself."""
     if name not in modules:
         return []
     children = [f"{name}.{child}" for child, _ in modules[name].named_children()]

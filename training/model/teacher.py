@@ -107,6 +107,7 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
 
 
 def _read(file: Path, field: str) -> tuple[Recipe, dict[str, torch.Tensor], list[str], str]:
+    """Return the recipe, the weights, the names of the classes, and the parts that it was trained on."""
     if file.suffix != ".safetensors":
         saved = read_checkpoint(file)
         recipe = Recipe.model_validate(saved["recipe"], context=RECORDED)

@@ -28,6 +28,7 @@ def answers(address: str) -> bool:
 
 
 def _find_peer(address: str) -> tuple[str, int]:
+    """Return the host and the port that a client connects to: those of the user's proxy, or else of the server."""
     parts = urlsplit(address)
     proxies = getproxies()  # HTTPS_PROXY and its like
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -107,7 +107,7 @@ def replicate(
 
     check_searched(source)
     if (record := _open_replication(source, kind, seeds)) is None:
-        check_images(source, source.recorded_settings.address)
+        check_images(source, source.recorded_settings.is_local)
         variants = choose()
         count = choose_seeds(source, list(variants.recipes.values()), seeds or SEEDS, seconds, console)
         end = _start(source, kind, count, variants, console)

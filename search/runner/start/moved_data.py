@@ -55,12 +55,12 @@ def follow_move(record: SweepRecord, source: SweepRecord) -> SweepRecord:
     return SweepRecord(record.folder, record.events)
 
 
-def check_images(record: SweepRecord, address: str | None) -> None:
+def check_images(record: SweepRecord, is_local: bool) -> None:
     """Refuse to train where the images of a sweep are no longer at their place, or are others.
 
     The machines of a cluster look at their images when they are prepared, see `check_same`.
     """
-    if address is not None:
+    if not is_local:
         return
     spec = record.space.baselines()[0].data
     if missing := find_missing(spec):

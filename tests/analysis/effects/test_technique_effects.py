@@ -242,10 +242,9 @@ def test_verdicts_agree_with_planted_effects():
     table = {row["method"]: row for row in verdict.summarise(rows)}
     assert table["report"]["coverage"] > 0.7
     assert table["report"]["width"] < table["means of last reports"]["width"]
-    ours = rows[(rows.method == "report") & (rows.verdict != NOT_ENOUGH)]
-    reach = ours.groupby("seed").apply(lambda of: (of.high - of.low).median() / 2, include_groups=False)
-    size, seen = ours.truth.abs() / ours.seed.map(reach), ours.verdict.isin(["useful", "harmful"])
-    assert seen[size < 1].mean() < 0.3 < 0.7 < seen[size > 2].mean()  # what the report says of them
+    levels = verdict.find_seen(rows)
+    small, large = levels[levels["size"] < 1], levels[levels["size"] > 2]
+    assert small.seen.mean() < 0.3 < 0.7 < large.seen.mean()  # as `describe_reach` says
 
 
 IN_OPTIONS = "averaging={choice: [{name: swa, lr_factor: null}, {name: swa, lr_factor: 0.3}, {name: none}]}"

@@ -132,6 +132,29 @@ def test_the_members_are_near_differ_in_a_choice_and_have_one_architecture_else_
     assert choose(record) == [(best.name, 0), (best.name, 1), (best.name, 2)]
 
 
+def test_of_recipes_with_the_same_choices_only_the_best_is_a_member(record, monkeypatch):
+    ranked = record.trials.ranked()
+    monkeypatch.setattr(type(ranked[0]), "standard_error", 1.0)  # all are near
+    alike = {trial.recipe.optimizer.lr for trial in ranked[:2]}
+    monkeypatch.setattr(release, "_choices_of", lambda recipe: recipe.optimizer.lr in alike or recipe.optimizer.lr)
+    assert choose(record) == [(ranked[place].name, 0) for place in (0, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        ({"label_smoothing": {"alpha": 0.2}, "optimizer": {"name": "adamw", "lr": 0.01}}, True),
+        ({"label_smoothing": {"alpha": 0.0}}, False),
+        ({"unfreeze": {"level": "last"}}, False),
+        ({"batch_size": 9}, False),
+    ],
+)
+def test_a_strength_is_no_choice_but_whether_there_is_one_is(fields, same):
+    first = {"label_smoothing": {"alpha": 0.1}, "optimizer": {"name": "adamw", "lr": 0.02}}
+    one, other = (release._choices_of(read_recipe(values)) for values in (first, {**first, **fields}))
+    assert (one == other) is same
+
+
 def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(record, out, monkeypatch):
     best, second = record.trials.ranked()[:2]
     probe = best.recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)})

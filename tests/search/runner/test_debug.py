@@ -32,6 +32,17 @@ def test_trials_run_in_this_process_one_after_another_and_nothing_of_that_is_kep
     assert (result.record.driver.slots, result.record.settings.address) == (1, None)
 
 
+def test_a_resume_looks_at_the_images_and_leaves_the_address_of_a_cluster_in_the_ledger(run, monkeypatch):
+    import search.runner.sweep as sweep
+
+    folder = run().record.folder
+    folder.ledger.write_text(folder.ledger.read_text().replace('"address":null', '"address":"auto"'))
+    looked = []
+    monkeypatch.setattr(sweep, "check_images", lambda record, is_local: looked.append(is_local))
+    again = search.resume("tiny-1", trials=1, address="debug", console=QUIET)
+    assert (looked, again.record.settings.address) == ([True], "auto")
+
+
 def test_an_error_in_a_training_ends_the_sweep_with_its_traceback_and_a_resume_goes_on(run, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("training.train.train", lambda *_, **__: 1 / 0)

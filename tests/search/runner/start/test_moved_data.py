@@ -47,10 +47,10 @@ def record(tmp_path, monkeypatch):
 def test_every_recipe_of_a_sweep_has_the_new_place_and_the_ledger_keeps_what_was(record, tmp_path):
     shutil.rmtree(tmp_path / "photos")
     with pytest.raises(UserError, match=r"no longer there\. If they moved, add .* data\.root=NEW/FOLDER"):
-        check_images(record, None)
+        check_images(record, is_local=True)
     said = []
     moved = move_data(record, ["data.root=archive/photos"], said.append)
-    check_images(moved, None)
+    check_images(moved, is_local=True)
     place = str(tmp_path / "archive" / "photos")
     assert said == [f"The images of mine are now at {place}."]
     again = SweepRecord.open(record.folder)
@@ -132,10 +132,10 @@ def test_a_sweep_goes_on_with_the_images_with_which_it_began(record, tmp_path, c
         record.folder.images.write_bytes(b"damaged")
     act(tmp_path / "photos")
     if reason is None:
-        check_images(record, None)
+        check_images(record, is_local=True)
         return
     with pytest.raises(UserError, match=reason if has_files else "names, sizes or contents of files differ") as refused:
-        check_images(record, None)
+        check_images(record, is_local=True)
     for words in (
         f"data.root={tmp_path}/photos: these are not the images of mine",
         "start a new sweep with --warm-start mine.",
