@@ -58,7 +58,7 @@ check: setup
 	# What is written under one locale is read under another, so each file names its encoding.
 	$(VENV)/bin/ruff check -q --preview --select PLW1514 training spaces ledger analysis search
 	# What is said goes to the display.
-	$(VENV)/bin/ruff check -q --select T20 search/core search/runner search/tracking search/copies search/presets
+	$(VENV)/bin/ruff check -q --select T20 search/core search/runner search/evaluation search/tracking search/copies search/presets
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports

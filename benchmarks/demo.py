@@ -29,10 +29,10 @@ import search
 from analysis.effects.intervals import paired_interval
 from analysis.effects.lead import judge_lead
 from analysis.effects.technique_effects import fit_sweep
+from ledger.recipe_text import short_recipe
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
 from ledger.trials import Trial
-from search.display.recipe_text import short_recipe
 from search.evaluation.replications.findings import BASELINE
 from search.evaluation.replications.replication import choose_baseline, read_replication, replication_folder
 from training.contract.specs import Data

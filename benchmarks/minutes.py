@@ -50,9 +50,9 @@ from analysis.effects.technique_effects import fit_sweep
 from analysis.export.prediction import Options, predict_images
 from analysis.report.sentences import NORMAL_90
 from ledger.folder import open_folder
+from ledger.recipe_text import baseline_of, describe_recipe
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
-from search.display.recipe_text import baseline_of, describe_recipe
 from search.presets.rules import choose_side, read_data
 from training.contract.specs import Backbone
 from training.data.files.decode import read_image

@@ -27,7 +27,7 @@ from ledger.file import Ledger, find_header, read_events
 from ledger.folder import SweepFolder, describe_loss
 from ledger.settings import Settings
 from ledger.stand_ins import describe_missing
-from ledger.trials import UNFINISHED, Trials
+from ledger.trials import UNFINISHED, Trial, Trials
 from spaces.load import parse_recorded_space
 from spaces.space import Space
 from training.errors import UserError
@@ -179,6 +179,14 @@ class SweepRecord:
     def without_plugins(self) -> str:
         """A sentence about parts of plugins that are not loaded; empty if there are none."""
         return describe_missing(self.missing)
+
+    def find_trial(self, text: str) -> Trial:
+        """Return the trial that the user named, such as `0007` or `7`."""
+        trials = self.trials.by_number
+        if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in trials:
+            return trials[int(text)]
+        last = f"0000 to {max(trials):04d}" if trials else "none"
+        raise UserError(f"{text[:100] or repr(text)}: {self.name} has no such trial. It has {last}.")
 
     def refuse_missing(self) -> None:
         """Refuse what trains or builds a model, where parts were read by stand-ins."""

@@ -86,6 +86,11 @@ class Sweep:
             order["loss"] = done.trial.map(kept.drop_duplicates("trial").set_index("trial").val_loss)
         return done.loc[order.sort_values(["score", "loss"], kind="stable").index]
 
+    @cached_property
+    def baselines(self) -> pd.DataFrame:
+        """The baselines among them: what is compared with the baseline is compared with the first."""
+        return self.completed[self.completed.is_baseline]
+
 
 def make_tables(record: SweepRecord) -> Sweep:
     """Return the tables of a sweep."""

@@ -11,7 +11,7 @@ The checks and their messages are those of the command, so a message names an op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ def run(options: SweepOptions) -> Result:
     for note in request.notes:
         display.line(note)
     page = choose_page(folder.name, None, "").absolute() if options.follow else None
-    with library_signals(), _follow(folder, page, console):
+    with library_signals(), _follow(folder, page, display.line):
         end = run_sweep(folder, space, settings, display, opening, request.preset, page, request.began)
     return _result(end, console, page)
 
@@ -192,24 +192,25 @@ def _continue(
     if options.follow:
         page = choose_page(folder.name, None, SweepRecord.open(folder, only_shown=True).header.id).absolute()
     display = SweepDisplay(console, options.address != DEBUG)
-    with library_signals(), _follow(folder, page, console):
+    with library_signals(), _follow(folder, page, display.line):
         end = resume_sweep(folder, display, seconds, more, changes, page=page)
     return _result(end, console, page)
 
 
-def _follow(folder: SweepFolder, page: Path | None, console: Console) -> AbstractContextManager[None]:
+def _follow(folder: SweepFolder, page: Path | None, say: Callable[[str], None]) -> AbstractContextManager[None]:
     if page is None:
         return nullcontext()
     from search.evaluation.follow import beside
     from training.plugins import list_sources
 
-    return beside(folder, page, [Path(source["file"]) for source in list_sources()], console)
+    return beside(folder, page, [Path(source["file"]) for source in list_sources()], say)
 
 
 def _result(end: SweepEnd, console: Console, page: Path | None) -> Result:
     """Return the result of a driver, after its last page is in MLflow too."""
     if page is not None:
+        from search.display.sweep_display import SweepDisplay
         from search.evaluation.report import attach_page
 
-        attach_page(end.record, page, console)
+        attach_page(end.record, page, SweepDisplay(console).line)
     return Result(end.record, end.state, end.undelivered, console, seconds_left=end.seconds_left)

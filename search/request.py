@@ -153,9 +153,7 @@ def read_source(
 
     find_preset(preset)
     if space is not None and "=" not in str(space):
-        raise UserError(
-            f"--preset={preset}: a preset makes the space itself. Leave {space} out, or leave --preset out."
-        )
+        raise UserError(f"--preset={preset}: a preset makes the space. Leave {space} out, or leave --preset out.")
     if find_address(address) not in (None, DEBUG):
         raise UserError(
             f"--preset={preset}: a preset measures this machine, not a cluster. On a machine of the cluster, write its "

@@ -51,7 +51,7 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the sweep's name, its state and a table of its best trials, for the output of a notebook's cell."""
         from ledger.formatting import format_score, plural
-        from search.display.recipe_text import baseline_of, describe_recipe
+        from ledger.recipe_text import baseline_of, describe_recipe
 
         trials, baseline = self.record.trials, baseline_of(self.record.trials)
         rows = "".join(
@@ -109,7 +109,7 @@ class Result:
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page with the effect of each technique, and return its path, `reports/NAME.html` by default."""
         page = choose_page(self.name, out, self.record.header.id)
-        from search.evaluation.report import report_sweep
+        from search.display.results import report_sweep
 
         report_sweep(self.record, page, self.console, self.store)
         return page
@@ -133,10 +133,19 @@ class Result:
         Raises:
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
-        from search.evaluation.replications.confirmation import confirm
+        from search.display.results import conclude_replication
+        from search.display.sweep_display import SweepDisplay
+        from search.evaluation.replications.confirmation import confirm, train_final
+        from search.evaluation.replications.findings import Confirmation
 
         with library_signals():
-            return confirm(self.record, top, seeds, read_seconds(time_budget), final, self.console)
+            display = SweepDisplay(self.console)
+            replicated = confirm(self.record, top, seeds, read_seconds(time_budget), display)
+            confirmation = conclude_replication(replicated, self.console)
+            assert isinstance(confirmation, Confirmation)
+            if final:
+                train_final(replicated, confirmation, display.line)
+        return confirmation
 
     def ablate(self, seeds: int | None = None, *, time_budget: str | float | None = None) -> Ablation:
         """Train the winner without each of its techniques, and the baseline with it, on the same fresh seeds.
@@ -146,10 +155,16 @@ class Result:
         Raises:
             KeyboardInterrupt: it was interrupted; the same call continues it.
         """
+        from search.display.results import conclude_replication
+        from search.display.sweep_display import SweepDisplay
         from search.evaluation.replications.ablation import ablate
+        from search.evaluation.replications.findings import Ablation
 
         with library_signals():
-            return ablate(self.record, seeds, read_seconds(time_budget), self.console)
+            replicated = ablate(self.record, seeds, read_seconds(time_budget), SweepDisplay(self.console))
+            ablation = conclude_replication(replicated, self.console)
+        assert isinstance(ablation, Ablation)
+        return ablation
 
 
 def choose_page(name: str, out: str | Path | None, sweep_id: str) -> Path:

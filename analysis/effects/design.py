@@ -63,7 +63,7 @@ def make_design(sweep: Sweep) -> Design:
     """The design of a sweep with at least one trial. Without a baseline, effects are measured from the best trial."""
     done, recipes = sweep.completed, sweep.recipes
     parameters = list_parameters(sweep.space.recipe)
-    ranked = pd.concat([done[done.is_baseline], done, sweep.trials])
+    ranked = pd.concat([sweep.baselines, done, sweep.trials])
     base = recipes.loc[[ranked.trial.iloc[0]]]
     spread = done.sort_values("trial").trial.iloc[:: -(-len(done) // TRIALS) or 1]
     compared = [ranked.trial.iloc[0], *done.trial.iloc[:1]]

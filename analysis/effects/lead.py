@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from analysis.effects.technique_effects import WIDER
+from analysis.effects.technique_effects import WIDER, Fitted, fit_sweep
+from ledger.tables import Sweep, make_tables
 
 if TYPE_CHECKING:
-    from analysis.effects.technique_effects import Fitted
-    from ledger.tables import Sweep
+    from ledger.record import SweepRecord
 
 CLEAR = 0.95  # A lead is clear if the best recipe is better with at least this probability: its interval is above 0.
 MAY_BE_BEST = 0.05  # A trial may be as good as the best with at least this probability.
+FAR = 8  # Standard errors between scores. Even with seeds twice as noisy as images, 1 % of equal recipes are so far apart.
 # Standard error of a difference of expected scores on the validation images, in that of independent scores. Two
 # trainings mostly mistake the same images: 0.37 over 14 seeds of benchmarks/demo.py, validation beside unseen images.
 PAIRED = 0.4
@@ -62,6 +63,15 @@ class Lead:
         return "clear" if self.probability >= CLEAR else "open"
 
 
+def judge_record(record: SweepRecord) -> tuple[Fitted, Lead]:
+    """The model of effects of a sweep, and the lead of its best trial; at least one trial must have completed."""
+    tables = make_tables(record)
+    fitted = fit_sweep(tables)
+    lead = judge_lead(tables, fitted)
+    assert lead is not None
+    return fitted, lead
+
+
 def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
     """The lead of the best trial of the sweep that the model was fitted to; None if no trial completed."""
     done = sweep.completed
@@ -79,6 +89,7 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
     low, high = np.quantile(lead, [1 - CLEAR, CLEAR])
     expected = fitted.draw_score(places[best.trial])
     behind = (draws < 0).mean(axis=0)
+    behind[abs(best.score - done.score) > FAR * best.standard_error] = 0.0
     ended = sweep.trials[(sweep.trials.state == "completed") & sweep.trials.score.notna()]
     return Lead(
         best=f"{best.trial:04d}",

@@ -56,9 +56,7 @@ def predict_images(
     named = [(path, path) for path in images] if isinstance(images, list) else _list_images(images)
     classifier = load_classifier(export, options.form, options.device)
     if options.top_k is not None and options.top_k > len(classifier.classes):
-        raise UserError(
-            f"--top-k={options.top_k}: the model has {len(classifier.classes)} classes. Use a smaller number."
-        )
+        raise UserError(f"--top-k={options.top_k}: the model has {len(classifier.classes)} classes. Use a smaller one.")
     count = 0
     unreadable: list[str] = []
     with _opened(out) as file:

@@ -118,8 +118,7 @@ def compare_at_equal_time(sweep: Sweep, count: int = 5) -> pd.DataFrame:
 
     Scores are in the metric's own unit. `at_equal_time` is NaN if no epoch of the trial had ended by that time.
     """
-    done = sweep.completed
-    base = done[done.is_baseline].head(1)
+    done, base = sweep.completed, sweep.baselines.head(1)
     rows = []
     for trial in pd.concat([done[~done.is_baseline].head(count), base]).itertuples():
         curve = sweep.curves[sweep.curves.trial == trial.trial]
@@ -204,7 +203,7 @@ def _describe_gap(metric: str, gap: float) -> str:
 
 def describe_baseline(sweep: Sweep) -> str:
     """The trial that effects are measured from, with its choices; at least one trial must have completed."""
-    ranked = pd.concat([sweep.completed[sweep.completed.is_baseline], sweep.completed])
+    ranked = pd.concat([sweep.baselines, sweep.completed])
     trial = int(ranked.trial.iloc[0])
     parameters, recipe = list_parameters(sweep.space.recipe), sweep.recipes.loc[trial]
     choices = [text for parameter in parameters for text in describe_choice(parameter, recipe)]
@@ -218,7 +217,7 @@ def describe_winner(sweep: Sweep) -> Winner:
     """The best trial; at least one trial must have completed."""
     best = sweep.completed.iloc[0]
     score = format_score(sweep.metric, best.score, best.standard_error)
-    base = sweep.completed[sweep.completed.is_baseline]
+    base = sweep.baselines
     if best.is_baseline or not len(base):
         role = ", a baseline," if best.is_baseline else ""
         return Winner(int(best.trial), f"Trial {best.trial:04d}{role} reached {score}.", [])

@@ -86,7 +86,7 @@ def collect_sweep(sweep: Sweep) -> SweepData:
     recipes = sweep.recipes.dropna(axis=1, how="all")
     shared = [name for name, column in recipes.items() if column.notna().all() and column.astype(str).nunique() == 1]
     rows = {number: row for row, number in enumerate(trials.trial)}
-    base = pd.concat([sweep.completed[sweep.completed.is_baseline], trials[trials.is_baseline]])
+    base = pd.concat([sweep.baselines, trials[trials.is_baseline]])
     curves, epochs = _list_lines(sweep)
     columns = {
         it.name: [it.put_on_page(value, unit) for value in trials[it.name].tolist()] for it in list_columns("pages")

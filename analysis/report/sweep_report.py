@@ -136,11 +136,10 @@ def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
 
 def _facts(findings: Findings) -> list[tuple[str, str]]:
     sweep, best = findings.sweep, findings.sweep.completed.iloc[0]
-    base = sweep.completed[sweep.completed.is_baseline]
     counts = sweep.trials.state.value_counts()
     facts = [(format_score(sweep.metric, best.score, best.standard_error), f"the best, trial {best.trial:04d}")]
-    if len(base):
-        facts.append((format_score(sweep.metric, base.score.iloc[0]), "the best baseline"))
+    if len(sweep.baselines):
+        facts.append((format_score(sweep.metric, sweep.baselines.score.iloc[0]), "the best baseline"))
     facts.append(
         (f"{len(sweep.trials):,}", "trials: " + ", ".join(f"{n} {s.replace('_', ' ')}" for s, n in counts.items()))
     )

@@ -23,8 +23,8 @@ from analysis.loading import load
 from benchmarks.demo import score_test
 from benchmarks.study_parts.photos import read_test
 from benchmarks.study_parts.recording import SPACE
+from ledger.recipe_text import baseline_of, short_recipe
 from ledger.tables import make_tables
-from search.display.recipe_text import baseline_of, short_recipe
 from search.result import Result
 
 NAME = "photos"

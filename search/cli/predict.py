@@ -110,9 +110,7 @@ def choose_images(images: Path | None, list_: Path | None) -> Path | list[str]:
     if not paths:
         raise UserError(f"{place}: it has no path of an image. Write one on each line.")
     if b"\0" in content:
-        raise UserError(
-            f"{place}: it is not a text file with a path on each line. To label one image, leave --list out."
-        )
+        raise UserError(f"{place}: it is no text file with a path on each line. To label one image, leave --list out.")
     return paths
 
 

@@ -45,15 +45,16 @@ def report(
         record = search.open(**place, console=console).record
         page = choose_page(record.name, out, record.header.id)
         if follow:
+            from search.display.sweep_display import SweepDisplay
             from search.evaluation.follow import follow_to_end, write_last
 
             def reread() -> SweepRecord:
                 return search.open(**place, console=console).record
 
             with until_ctrl_c():
-                follow_to_end(record, reread, page, console)
+                follow_to_end(record, reread, page, SweepDisplay(console).line)
             record = reread()
-        from search.evaluation.report import report_sweep
+        from search.display.results import report_sweep
 
         try:
             findings = report_sweep(record, page, console, place["tracking_uri"])

@@ -10,24 +10,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ledger.formatting import format_megabytes, format_score, format_seconds
+from ledger.recipe_text import baseline_of, describe_recipe, format_state
 from ledger.record import SweepRecord
 from ledger.trials import Trial
-from search.display.recipe_text import baseline_of, describe_recipe, format_state
 from spaces.load import dump_recipe
-from training.errors import UserError
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # characters of a curve at most
 LOG_LINES = 10
-
-
-def find_trial(record: SweepRecord, text: str) -> Trial:
-    """Return the trial that the user named, such as `0007` or `7`."""
-    trials = record.trials.by_number
-    if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in trials:
-        return trials[int(text)]
-    last = f"0000 to {max(trials):04d}" if trials else "none"
-    raise UserError(f"{text[:100] or repr(text)}: {record.name} has no such trial. It has {last}.")
 
 
 def describe_trial(record: SweepRecord, trial: Trial, width: int) -> RenderableType:

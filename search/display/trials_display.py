@@ -14,9 +14,9 @@ from rich.text import Text
 
 from ledger.events import AnyEvent, EpochReported, TrialEnded
 from ledger.formatting import format_score, format_seconds, plural
+from ledger.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.core.pace import describe_left
-from search.display.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 
 if TYPE_CHECKING:
     from search.core.controller import Controller

@@ -19,8 +19,6 @@ from ledger.record import SweepRecord
 from training.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from analysis.report.findings import Findings
     from ledger.events import AnyEvent
     from ledger.tables import Sweep
@@ -121,7 +119,9 @@ def read_folder(folder: SweepFolder) -> Callable[[], SweepRecord | None]:
     return read
 
 
-def follow_to_end(record: SweepRecord, reread: Callable[[], SweepRecord], page: Path, console: Console) -> None:
+def follow_to_end(
+    record: SweepRecord, reread: Callable[[], SweepRecord], page: Path, say: Callable[[str], None]
+) -> None:
     """Write the page of a sweep as long as a driver runs it; `reread` reads a sweep of another machine again."""
     folder, latest = record.folder, [record]
 
@@ -142,14 +142,12 @@ def follow_to_end(record: SweepRecord, reread: Callable[[], SweepRecord], page: 
         return False
 
     if record.state == "running":
-        console.print(
-            f"Page: {page}, written anew until the sweep has ended. Ctrl-C ends this command alone.", markup=False
-        )
+        say(f"Page: {page}, written anew until the sweep has ended. Ctrl-C ends this command alone.")
         Follower(read_again if folder.is_copy else read_folder(folder), page).run(wait)
 
 
 @contextmanager
-def beside(folder: SweepFolder, page: Path, files: Sequence[Path], console: Console) -> Iterator[None]:
+def beside(folder: SweepFolder, page: Path, files: Sequence[Path], say: Callable[[str], None]) -> Iterator[None]:
     """Write the page of a sweep in a process of its own while the `with` block runs it; `files` have own techniques.
 
     The process reads from a pipe that this one holds, so it sees the end of the block, and the end of this process. It
@@ -158,7 +156,7 @@ def beside(folder: SweepFolder, page: Path, files: Sequence[Path], console: Cons
     # -P: the user's folder may have a package that is called `search`.
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from search.evaluation.follow import main; main()"
     command = [sys.executable, "-P", "-c", program, str(folder.path), str(page), *map(str, files)]
-    console.print(f"Page: {page}, from the first trial on; it is written anew while the sweep runs.", markup=False)
+    say(f"Page: {page}, from the first trial on; it is written anew while the sweep runs.")
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -178,7 +176,7 @@ def beside(folder: SweepFolder, page: Path, files: Sequence[Path], console: Cons
             problem = f"it took more than {LONGEST_END_SECONDS:.0f} seconds"
         if child.returncode:
             *_, reason = problem.strip().splitlines() or ["no reason is known"]
-            console.print(f"! The page {page} is not the last one: {reason}", markup=False)
+            say(f"! The page {page} is not the last one: {reason}")
 
 
 def _follow_for_parent(folder: SweepFolder, page: Path) -> None:

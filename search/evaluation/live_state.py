@@ -9,11 +9,11 @@ from pathlib import Path
 from analysis.report.live import Live, Worker
 from ledger.events import DriverStarted, EpochReported, TrialEnded, TrialLost, TrialResumed, TrialStarted
 from ledger.formatting import format_score, format_seconds, mask_secrets
+from ledger.recipe_text import format_counts
 from ledger.record import SweepRecord
 from ledger.trials import UNFINISHED, Trials
 from search.core.asha import make_asha
 from search.core.pace import describe_left
-from search.display.recipe_text import format_counts
 from training.process.text_files import refuse_irregular
 
 LOG_BYTES = 2000  # of the end of each log: those of 1,000 trials make the page 0.2 MB larger

@@ -6,7 +6,7 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,6 @@ from training.techniques.model.flip_average import FlipAverage
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import Console
 
     from analysis.export.summary import Provenance
     from ledger.events import TestScored
@@ -51,7 +50,7 @@ def train_release(
     record: SweepRecord,
     trial: Trial,
     out: Path,
-    console: Console,
+    say: Callable[[str], None],
     *,
     headline: str,
     way_on: str,
@@ -64,14 +63,14 @@ def train_release(
     Raises:
         Interrupted: a signal ended it.
     """
-    trained = _train(record, _read_recipe(record, trial), describe_trial(record, trial), console, way_on)
+    trained = _train(record, _read_recipe(record, trial), describe_trial(record, trial), say, way_on)
     if trained is None:
         return False
     _export([trained], {**source_of(record, trial, test, trained.classes), "finding": headline}, out)
     return True
 
 
-def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Console, headline: str) -> None:
+def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable[[str], None], headline: str) -> None:
     """Train the leaders on training and validation images while there is time; export the mean of their probabilities.
 
     The first takes the place of the winner's export as soon as it is trained; with others, it is kept beside. The mean of
@@ -90,14 +89,14 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
     members = _list_members(record)
     first = members[0][0]
     if first is not record.trials.best():
-        console.print(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
+        say(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
     for trial, recipe in members:
         now, usual = time.monotonic(), trial.reports[-1].worker_seconds or 1.0
         if len(trained) == MOST_MEMBERS or now + pace * usual > began + seconds:
             continue  # one that comes later may be quicker
         shutil.rmtree(record.folder.path / "final", ignore_errors=True)  # that of another training
         name = trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
-        if (member := _train(record, recipe, f"trial {name}", console, way_on, until)) is None:
+        if (member := _train(record, recipe, f"trial {name}", say, way_on, until)) is None:
             break
         pace = max(pace, (time.monotonic() - now) / usual)
         if any(_are_equal(member.weights, other.weights) for other in trained):
@@ -119,7 +118,7 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, console: Cons
                 "because validation images are now in the training."
             )
         _export(trained, source, out)
-    console.print(way_on, markup=False)
+    say(way_on)
     shutil.rmtree(record.folder.path / "final", ignore_errors=True)
 
 
@@ -172,14 +171,12 @@ def _is_alike(first: Recipe, second: Recipe) -> bool:
 def _read_recipe(record: SweepRecord, trial: Trial) -> Recipe:
     saved, why = read_weights(record, trial)
     if saved is None:
-        raise UserError(
-            f"trial {trial.name} of {record.name} has no weights ({why}), so its recipe cannot be released."
-        )
+        raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}), so it cannot be released.")
     return read_recipe(saved["recipe"])
 
 
 def _train(
-    record: SweepRecord, recipe: Recipe, name: str, console: Console, way_on: str, until: float = math.inf
+    record: SweepRecord, recipe: Recipe, name: str, say: Callable[[str], None], way_on: str, until: float = math.inf
 ) -> Trained | None:
     """Train on the images of both parts; None if it diverged, or had no time until `until` of the monotonic clock."""
     import torch
@@ -190,7 +187,7 @@ def _train(
     folder = record.folder.path / "final"
     folder.mkdir(exist_ok=True)
     resources = share_resources(recipe, count_cpus(), torch.cuda.device_count(), uses_share=False)
-    console.print(f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {name}.")
+    say(f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {name}.")
     with interruptible() as interrupted:
         outcome = train(
             recipe,

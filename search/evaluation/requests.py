@@ -13,7 +13,6 @@ from ledger.record import SweepRecord
 from ledger.requests import list_requests, send_request
 from ledger.trials import UNFINISHED
 from search.arguments import absolute_paths
-from search.display.one_trial import find_trial
 from spaces.load import change_recipe, load_recipe
 from spaces.reading.known_backbones import check_backbones
 from spaces.space import Space
@@ -110,7 +109,7 @@ def _with_data(space: Space, recipe: Recipe, name: str, field: str | None = None
 
 def request_stop(record: SweepRecord, text: str) -> str:
     """Ask the driver to end a trial, and return a sentence for the user."""
-    trial = find_trial(record, text)
+    trial = record.find_trial(text)
     if trial.state not in UNFINISHED:
         raise UserError(f"--trial={text}: trial {trial.name} of {record.name} has ended already: it is {trial.state}.")
     when = _hand_over(record, StopRequested(request=uuid.uuid4().hex, trial=trial.number))

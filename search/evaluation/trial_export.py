@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ledger.events import TestScored
 from ledger.formatting import format_score, mask_secrets
 from ledger.names import own_place
 from ledger.record import SweepRecord
-from ledger.trials import Trial, Trials
+from ledger.trials import Trial
 from training.errors import UserError
 from training.process.optional import require
 from training.recipe import read_recipe
@@ -64,7 +63,9 @@ def export_trial(
     """
     record.refuse_missing()
     trials, test = record.trials, record.test
-    trial = trials.by_number[test.trial] if test and name is None else choose_trial(trials, name, record.name)
+    trial = record.find_trial(name) if name is not None else trials.by_number[test.trial] if test else trials.best()
+    if trial is None:
+        raise UserError(f"{record.name} has no completed trial, so it has no best one. Name a trial: --trial 0000.")
     may_keep = name is None and out is None and not replaces_last
     out = out or place_export(f"{record.name}-{trial.name}" if name else record.name, record)
     check_out(out)
@@ -171,9 +172,10 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
 def find_headline(record: SweepRecord, trial: Trial) -> str | None:
     """Return the headline of the sweep's report, or of its page if it is a confirmation; None if it is not about this trial."""
     if record.replication is None:
-        from search.display.tables.leaderboard import describe_headline
+        from analysis.effects.lead import judge_record
+        from analysis.report.sentences import describe_lead
 
-        return describe_headline(record) if trial is record.trials.best() else None
+        return describe_lead(record.trials.metric, judge_record(record)[1]) if trial is record.trials.best() else None
     if record.test is None or record.test.trial != trial.number:
         return None
     from search.evaluation.replications.confirm_page import judge
@@ -227,14 +229,3 @@ def _add(record: SweepRecord, out: Path, extras: Extras) -> str:
         serve = f"MLFLOW_TRACKING_URI={store} mlflow models serve -m {address} --env-manager local"
         said += f" Registered as {address}. Serve it: `{serve}`."
     return said
-
-
-def choose_trial(trials: Trials, name: str | None, sweep: str) -> Trial:
-    """Return the trial of this number, or the best one."""
-    if name is None:
-        if (best := trials.best()) is None:
-            raise UserError(f"{sweep} has no completed trial, so it has no best one. Name a trial: --trial 0000.")
-        return best
-    if not re.fullmatch("[0-9]{1,9}", name) or int(name) not in trials.by_number:
-        raise UserError(f"--trial={name}: {sweep} has no such trial; its trials are 0000 to {len(trials) - 1:04d}.")
-    return trials.by_number[int(name)]

@@ -77,7 +77,7 @@ def test_a_sweep_from_python_and_its_reader_take_mlflows_variable_for_the_experi
         (lambda: search.resume("none", 3), "none: no such sweep"),
         (lambda: search.resume("tiny", tracking_uri="nonsense"), "nonsense"),
         (lambda: search.resume("tiny", cpus_per_trial=float("nan")), "--cpus-per-trial=nan"),
-        (lambda: search.open("tiny").export(trial=77), "--trial=0077: tiny has no such trial"),
+        (lambda: search.open("tiny").export(trial=77), "0077: tiny has no such trial"),
         (lambda: search.open("tiny").confirm(seeds=1), "--seeds=1: an interval needs at least two seeds"),
     ],
 )

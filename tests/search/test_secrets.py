@@ -200,8 +200,8 @@ def test_a_planted_password_is_in_no_ledger_run_export_report_log_or_line(
     from ledger.settings import Settings
     from search import Result
     from search.cli.run.conclusion import conclude
+    from search.display.results import report_sweep
     from search.display.sweep_display import SweepDisplay
-    from search.evaluation.report import report_sweep
     from search.evaluation.trial_export import export_trial
     from search.runner.sweep import run_sweep
     from spaces.load import load_space

@@ -86,9 +86,7 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
     recipe, weights, known, trained_on = _read(find_file(Path(path)), field)
     if set(known) != set(classes):
         other = ", ".join(sorted(set(known) ^ set(classes))[:3])
-        raise UserError(
-            f"{field}: its classes are not those of the data ({other}). Name a teacher for the same classes."
-        )
+        raise UserError(f"{field}: its classes are not those of the data ({other}). Name one for the same classes.")
     # It may have been trained on the student's validation or test images.
     if recipe.data.name == student.data.name and recipe.data.split_seed != student.data.split_seed:
         raise UserError(

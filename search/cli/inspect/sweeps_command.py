@@ -57,11 +57,11 @@ def show(
     if missing := result.record.without_plugins:
         make_console(sys.stderr).print(f"! {missing}", markup=False)
     if trial is not None:
-        from search.display.one_trial import describe_trial, find_trial
+        from search.display.one_trial import describe_trial
 
         if as_json:
             raise UserError("--json: it gives all trials. Leave the number of the trial out.")
-        result.console.print(describe_trial(result.record, find_trial(result.record, trial), result.console.width))
+        result.console.print(describe_trial(result.record, result.record.find_trial(trial), result.console.width))
         return
     if as_json:
         from search.cli.json_output import describe_sweep, to_json

@@ -10,18 +10,16 @@ import typer
 
 from ledger import TRACKING_URI
 from ledger.formatting import MASK, plural
-from ledger.record import SweepRecord
 from ledger.secrets import URI
 from ledger.trials import UNFINISHED
 from search.arguments import absolute_uri
+from search.display.sweep_display import SweepDisplay
 from search.display.tables.leaderboard import describe_finding, leaderboard
 from search.evaluation.trial_export import export_trial
 from search.tracking.own_run import publish_export
 from training.plugins import list_sources
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from search.result import Result
 
 
@@ -35,7 +33,13 @@ def conclude(result: Result, publish: bool = False) -> None:
     """
     record, trials, console = result.record, result.record.trials, result.console
     if record.replication is not None:
-        conclude_replication(record, result.state, console)
+        from search.display.results import conclude_replication
+        from search.evaluation.replications.replication import read_replication
+
+        if result.state != "completed":
+            console.print(f"Continue with: sweep resume {record.called}")
+            raise typer.Exit(130)
+        conclude_replication(read_replication(record), console)
         return
     console.print(leaderboard(trials))
     if best := trials.best():
@@ -48,7 +52,7 @@ def conclude(result: Result, publish: bool = False) -> None:
         if result.seconds_left and goes_on and (exported.folder / "model.safetensors").exists():
             from search.evaluation.release import train_ensemble
 
-            train_ensemble(record, result.seconds_left, exported.folder, console, finding[0])
+            train_ensemble(record, result.seconds_left, exported.folder, SweepDisplay(console).line, finding[0])
         if publish:
             publish_export(record, exported.folder)
     if result.undelivered:
@@ -85,21 +89,3 @@ def _describe_ui(tracking_uri: str) -> str:
         return f"sweep ui, with {URI} set to {tracking_uri}"
     default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
     return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
-
-
-def conclude_replication(record: SweepRecord, state: str, console: Console) -> None:
-    """Print the results of a confirmation or an ablation that ran to its end.
-
-    Raises:
-        typer.Exit: it was interrupted.
-    """
-    from search.evaluation.replications.ablation import conclude_ablation
-    from search.evaluation.replications.confirmation import conclude_confirmation
-    from search.evaluation.replications.replication import read_replication
-
-    if state != "completed":
-        console.print(f"Continue with: sweep resume {record.called}")
-        raise typer.Exit(130)
-    replicated = read_replication(record)
-    conclude = conclude_confirmation if replicated.event.kind == "confirm" else conclude_ablation
-    conclude(replicated, console)

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ledger.formatting import remove_controls
-from search.display.recipe_text import cut
+from ledger.recipe_text import cut
 
 PIPED = 1000  # width in characters for a file or a pipe, so that nothing is cut or wrapped
 LAST = 40  # width in characters that the last column keeps; optional columns are left out to make room for it

@@ -11,14 +11,13 @@ from rich.text import Text
 from analysis.report import sentences
 from ledger.columns import list_columns
 from ledger.formatting import format_effect, format_score, plural
+from ledger.recipe_text import baseline_of, describe_recipe, format_state
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
-from search.display.recipe_text import baseline_of, describe_recipe, format_state
 from search.display.tables.columns import Column, Columns
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from analysis.effects.lead import Lead
     from analysis.effects.technique_effects import Fitted
 
 REASONS = 3  # reasons of failures that are shown at most
@@ -77,24 +76,6 @@ def _describe_failures(trials: Trials) -> Iterator[str]:
         yield f"Trials failed for {plural(len(groups) - REASONS, 'more reason')}; the ledger has all of them."
 
 
-def describe_headline(record: SweepRecord) -> str:
-    """Return the sentence about the lead of the best trial; at least one trial must have completed."""
-    return sentences.describe_lead(record.trials.metric, _judge(record)[1])
-
-
-def _judge(record: SweepRecord) -> tuple[Fitted, Lead]:
-    """Return the model of effects, and the lead of the best trial; at least one trial must have completed."""
-    from analysis.effects.lead import judge_lead
-    from analysis.effects.technique_effects import fit_sweep
-    from ledger.tables import make_tables
-
-    tables = make_tables(record)
-    fitted = fit_sweep(tables)
-    lead = judge_lead(tables, fitted)
-    assert lead is not None
-    return fitted, lead
-
-
 def describe_finding(record: SweepRecord) -> list[str]:
     """Return sentences about the best trial: its lead, other trials that may be as good, its choices."""
     trials = record.trials
@@ -102,7 +83,9 @@ def describe_finding(record: SweepRecord) -> list[str]:
         return ["No trial completed, so none can be called the best." if len(trials) else "No trial has started yet."]
     if (made := record.replication) is not None:  # its trials are recipes by seeds, so the best one says nothing
         return [f"This sweep is a replication of {made.of}. See its finding with: sweep {made.kind} {made.of}"]
-    fitted, lead = _judge(record)
+    from analysis.effects.lead import judge_record
+
+    fitted, lead = judge_record(record)
     return [
         sentences.describe_lead(trials.metric, lead),
         *filter(None, [sentences.describe_rivals(lead)]),

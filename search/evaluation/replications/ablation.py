@@ -6,25 +6,21 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.text import Text
-
 from analysis.effects.intervals import mean_interval, paired_interval, score_noise
 from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.formatting import format_score, plural, unit_of
+from ledger.recipe_text import short_part
 from ledger.record import SweepRecord
 from ledger.trials import Trial
-from search.display.recipe_text import short_part
-from search.display.tables.columns import Column, Columns
 from search.evaluation.replications.confirm_page import format_gap
 from search.evaluation.replications.findings import BASELINE, Ablation, TechniqueWorth, Worth
 from search.evaluation.replications.replication import (
+    Conclusion,
     Replicated,
     Variants,
     choose_baseline,
     choose_best,
     find_replication,
-    publish,
     replicate,
 )
 from training.contract.part import Part
@@ -32,11 +28,11 @@ from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from search.runner.display import Display
 
 WINNER = "winner"
 SHARED = ("data", "seed")  # the same in every recipe of a sweep
-TECHNIQUES = [Column("technique"), Column("in the winner"), Column("in the baseline"), Column("value", rank=1)]
+TECHNIQUES = ("technique", "in the winner", "in the baseline", "value")
 METHOD = (
     "Each difference is computed per seed (Student's t at 95 %, with the noise pooled over all recipes, as in randomized "
     "blocks). Among {count} comparisons about one in twenty would exclude 0 by luck alone, so a difference is called "
@@ -45,7 +41,7 @@ METHOD = (
 )
 
 
-def ablate(source: SweepRecord, seeds: int | None, seconds: float | None, console: Console) -> Ablation:
+def ablate(source: SweepRecord, seeds: int | None, seconds: float | None, display: Display) -> Replicated:
     """Train the winner and the baseline with one technique switched at a time, or continue an existing ablation.
 
     Raises:
@@ -55,13 +51,13 @@ def ablate(source: SweepRecord, seeds: int | None, seconds: float | None, consol
     def choose() -> Variants:
         winner, baseline = _find_winner(source), choose_baseline(source)
         techniques, variants = _build_variants(winner.recipe, baseline.recipe, source.called)
-        console.print(
+        display.line(
             f"{plural(len(techniques), 'technique')} of trial {winner.name}: {plural(len(variants.recipes), 'recipe')}."
         )
         notes = [f"The winner is trial {winner.name} of {source.name}.", *variants.notes]
         return Variants(variants.recipes, notes)
 
-    return conclude_ablation(replicate(source, "ablate", seeds, seconds, choose, console), console)
+    return replicate(source, "ablate", seeds, seconds, choose, display)
 
 
 def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[str], Variants]:
@@ -123,18 +119,14 @@ def _find_winner(source: SweepRecord) -> Trial:
     return choose_baseline(source) if label == BASELINE else trials.by_number[int(label)]
 
 
-def conclude_ablation(replicated: Replicated, console: Console) -> Ablation:
-    """Print the effect of each technique, best first, then write and log the page."""
+def conclude_ablation(replicated: Replicated) -> Conclusion:
+    """Measure the effect of each technique, the best first."""
     ablation = measure_worth(replicated)
     metric, rows = ablation.metric, _list_rows(ablation)
-    first = f"The effect of each technique on {metric}, on {len(ablation.seeds)} fresh seeds, with 95 % intervals:"
-    lines = [f"  {name} ({value}): {loss} in the winner, {gain} in the baseline" for name, loss, gain, value in rows]
-    console.print(
-        Group(Text(first), Text(""), Columns(TECHNIQUES, rows, whole=len(rows)), Text(""), *map(Text, ablation.notes))
-    )
+    above = f"The effect of each technique on {metric}, on {len(ablation.seeds)} fresh seeds, with 95 % intervals:"
     metrics = {f"worth_{row.technique}": row.in_winner.interval.mean for row in ablation.techniques if row.in_winner}
-    publish(replicated, ablation, _render(ablation), metrics, [first, *lines, *ablation.notes], time.time(), console)
-    return ablation
+    page, below = _render(ablation), ablation.notes
+    return Conclusion(replicated, ablation, page, above, TECHNIQUES, rows, below, metrics, time.time())
 
 
 def _list_rows(ablation: Ablation) -> list[list[str]]:

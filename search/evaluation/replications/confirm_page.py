@@ -1,21 +1,16 @@
-"""The results of `sweep confirm` as sentences, as a table for the terminal, and as a page."""
+"""The results of `sweep confirm` as sentences, as the rows of a table, and as a page."""
 
 from __future__ import annotations
-
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from analysis.effects.intervals import Interval
 from analysis.held_out.score_page import format_found, format_interval, format_range, render_score
 from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.events import TestScored
 from ledger.formatting import format_points, format_score, label_of, plural, unit_of
-from search.display.recipe_text import baseline_of, short_recipe
-from search.display.tables.columns import Column, Columns
+from ledger.recipe_text import baseline_of, short_recipe
 from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe, describe_time
 from search.evaluation.replications.replication import Replicated
 
-RECIPES = [Column("rank"), Column("recipe"), Column("score"), Column("difference from the baseline")]
 METHOD = (
     "Only seeds that the search never used count, so luck in the search does not help a recipe here. Intervals are "
     "Student's t over seeds at 95 %, with the noise pooled over the recipes, widened so that all hold at once (Bonferroni "
@@ -95,20 +90,8 @@ def _recipe_table(replicated: Replicated, confirmation: Confirmation) -> tuple[l
     return head, rows
 
 
-def describe(replicated: Replicated, confirmation: Confirmation) -> list[str]:
-    """Return a summary, as one sentence for each result."""
-    rows = (f"  {'  '.join(cells)}" for cells in _list_recipes(replicated, confirmation))
-    return [_describe_seeds(confirmation), *rows, *_conclude(confirmation)]
-
-
-def show(replicated: Replicated, confirmation: Confirmation) -> RenderableType:
-    """Return the same for the terminal, with the recipes as a table."""
-    rows = _list_recipes(replicated, confirmation)
-    table = Columns(RECIPES, rows, whole=len(rows))
-    return Group(Text(_describe_seeds(confirmation)), Text(""), table, Text(""), *map(Text, _conclude(confirmation)))
-
-
-def _describe_seeds(confirmation: Confirmation) -> str:
+def describe_seeds(confirmation: Confirmation) -> str:
+    """Return the sentence above the recipes."""
     others = [recipe for recipe in confirmation.recipes if recipe.label != BASELINE]
     trained = ["The baseline"] if len(others) < len(confirmation.recipes) else []
     trained += [plural(len(others), "recipe")] if others else []
@@ -116,7 +99,8 @@ def _describe_seeds(confirmation: Confirmation) -> str:
     return f"{' and '.join(trained)} on {seeds}, {confirmation.metric}, 95 % intervals that hold all at once:"
 
 
-def _list_recipes(replicated: Replicated, confirmation: Confirmation) -> list[list[str]]:
+def list_recipes(replicated: Replicated, confirmation: Confirmation) -> list[list[str]]:
+    """Return the rank, the name, the score and the differences from the baseline of each recipe."""
     return [
         [
             format_ranks(recipe),
@@ -128,7 +112,8 @@ def _list_recipes(replicated: Replicated, confirmation: Confirmation) -> list[li
     ]
 
 
-def _conclude(confirmation: Confirmation) -> list[str]:
+def describe_winner(confirmation: Confirmation) -> list[str]:
+    """Return the sentences below the recipes."""
     best, metric = confirmation.winner, confirmation.metric
     sentences = [*confirmation.notes, judge(metric, best)]
     if best.searched is not None:

@@ -15,13 +15,14 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.arguments import check_number
 from search.evaluation.release import train_release
+from search.evaluation.replications.confirm_page import describe_seeds, describe_winner, judge, list_recipes, render
 from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.evaluation.replications.replication import (
+    Conclusion,
     Replicated,
     Variants,
     choose_baseline,
     choose_best,
-    publish,
     replicate,
 )
 from search.evaluation.trial_export import place_export, read_weights, write_trial
@@ -30,18 +31,20 @@ from training.process.resources import find_device
 from training.recipe import read_recipe
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Callable
+
+    from search.runner.display import Display
 
 TOP, MOST_RECIPES = 3, 1000
+RECIPES = ("rank", "recipe", "score", "difference from the baseline")
 
 
 def confirm(
-    source: SweepRecord, top: int | None, seeds: int | None, seconds: float | None, final: bool, console: Console
-) -> Confirmation:
-    """Train the best `top` recipes and the baseline on fresh seeds, or continue an existing confirmation; see the results.
+    source: SweepRecord, top: int | None, seeds: int | None, seconds: float | None, display: Display
+) -> Replicated:
+    """Train the best `top` recipes and the baseline on fresh seeds, or continue an existing confirmation.
 
-    With `seconds`, there are as many seeds as are likely to fit. With `final`, the winner is then trained on training and
-    validation images.
+    With `seconds`, there are as many seeds as are likely to fit.
 
     Raises:
         Interrupted: it was interrupted.
@@ -62,24 +65,14 @@ def confirm(
         notes = [few] if top and len(best) < top else []
         return Variants({BASELINE: baseline.recipe} | recipes, notes, keeps_all=True)  # the winner is known at the end
 
-    replicated = replicate(source, "confirm", seeds, seconds, choose, console)
-    confirmation = conclude_confirmation(replicated, console)
-    if final:
-        from search.evaluation.replications.confirm_page import judge
-
-        headline = judge(confirmation.metric, confirmation.winner)
-        _train_release(replicated, _find_trial(replicated, confirmation.winner.label), headline, console)
-    return confirmation
+    return replicate(source, "confirm", seeds, seconds, choose, display)
 
 
-def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmation:
-    """Compare the recipes on fresh seeds, score the winner once on the test split, then write, export and log the results."""
-    from search.evaluation.replications.confirm_page import describe, judge, render, show
-
+def conclude_confirmation(replicated: Replicated) -> Conclusion:
+    """Compare the recipes on fresh seeds, and score the winner once on the test split."""
     record = replicated.record
     recipes = compare(replicated)
-    trial = _find_trial(replicated, recipes[0].label)
-    test = record.test or _score_test(replicated, trial)
+    test = record.test or _score_test(replicated, _find_trial(replicated, recipes[0].label))
     notes = [*replicated.event.notes, *replicated.describe_incomplete()]
     confirmation = Confirmation(
         record.name, replicated.event.of, replicated.trials.metric, replicated.event.seeds, recipes, notes, test
@@ -88,22 +81,18 @@ def conclude_confirmation(replicated: Replicated, console: Console) -> Confirmat
     if test is not None:
         metrics |= {"test_accuracy": test.results["accuracy"]["mean"]}
         metrics |= {f"test_{name}": value for name, value in test.results["calibration"]["before"].items()}
-    console.print(show(replicated, confirmation))
-    publish(
-        replicated,
-        confirmation,
-        render(replicated, confirmation),
-        metrics,
-        describe(replicated, confirmation),
-        test.time if test else time.time(),
-        console,
-    )
-    out = place_export(record.name, record)
-    check_out(out)
+    above, below = describe_seeds(confirmation), describe_winner(confirmation)
+    rows = list_recipes(replicated, confirmation)
+    page, stamp = render(replicated, confirmation), test.time if test else time.time()
+    return Conclusion(replicated, confirmation, page, above, RECIPES, rows, below, metrics, stamp)
+
+
+def export_winner(replicated: Replicated, confirmation: Confirmation) -> str:
+    """Export the model that was scored, and return a sentence about what was written."""
+    record, trial = replicated.record, _find_trial(replicated, confirmation.winner.label)
+    check_out(out := place_export(record.name, record))
     headline = judge(confirmation.metric, confirmation.winner)
-    written = write_trial(record, trial, *read_weights(record, trial), out, headline=headline)
-    console.print(written.sentence, markup=False)
-    return confirmation
+    return write_trial(record, trial, *read_weights(record, trial), out, headline=headline).sentence
 
 
 def compare(replicated: Replicated) -> list[ConfirmedRecipe]:
@@ -185,17 +174,21 @@ def _find_trial(replicated: Replicated, label: str) -> Trial:
     return max(replicated.by_label[label], key=lambda trial: (sign * (trial.score or 0.0), -trial.number))
 
 
-def _train_release(replicated: Replicated, trial: Trial, headline: str, console: Console) -> None:
-    """Train the recipe that `sweep confirm` scored, and export its last epoch.
+def train_final(replicated: Replicated, confirmation: Confirmation, say: Callable[[str], None]) -> None:
+    """Train the winner on training and validation images, and export its last epoch.
 
     Raises:
         Interrupted: a signal ended it.
     """
-    record, out = replicated.record, place_export(f"{replicated.event.of}-final", replicated.record)
+    record, trial = replicated.record, _find_trial(replicated, confirmation.winner.label)
+    out, headline = (
+        place_export(f"{replicated.event.of}-final", record),
+        judge(confirmation.metric, confirmation.winner),
+    )
     way_on = f"Continue with: sweep confirm {replicated.source.called} --final"
-    if not train_release(record, trial, out, console, headline=headline, way_on=way_on, test=record.test):
+    if not train_release(record, trial, out, say, headline=headline, way_on=way_on, test=record.test):
         raise UserError(
             f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
             f"release. The confirmed model is the best there is: {place_export(record.name, record)}."
         )
-    console.print(f"Exported the model to release to {out}: recipe, weights, summary, card.", markup=False)
+    say(f"Exported the model to release to {out}: recipe, weights, summary, card.")

@@ -16,7 +16,6 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from search.arguments import check_number
 from search.core.pace import predict_seconds
-from search.display.sweep_display import SweepDisplay
 from search.evaluation.replications.findings import BASELINE, Ablation, Confirmation
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
@@ -24,8 +23,7 @@ from training.errors import UserError
 from training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from search.runner.display import Display
     from search.runner.sweep_run import SweepEnd
 
 FEWEST_SEEDS, SEEDS, MOST_SEEDS = 2, 5, 1000
@@ -91,7 +89,7 @@ def replicate(
     seeds: int | None,
     seconds: float | None,
     choose: Callable[[], Variants],
-    console: Console,
+    display: Display,
 ) -> Replicated:
     """Train what `choose` returns on seeds that `source` never used, as a new sweep; one that exists is finished.
 
@@ -109,30 +107,28 @@ def replicate(
     if (record := _open_replication(source, kind, seeds)) is None:
         check_images(source, source.recorded_settings.is_local)
         variants = choose()
-        count = choose_seeds(source, list(variants.recipes.values()), seeds or SEEDS, seconds, console)
-        end = _start(source, kind, count, variants, console)
+        count = choose_seeds(source, list(variants.recipes.values()), seeds or SEEDS, seconds, display.line)
+        end = _start(source, kind, count, variants, display)
     elif seconds is not None:
         raise UserError(f"--time-budget: {record.name} exists already. Leave it out, to finish it and to see it.")
     else:
         record = follow_move(record, source)
         ended = [trial for trial in record.trials if trial.ended is not None and trial.state != "interrupted"]
         is_done = len(ended) == len(_replication_of(record).trials)
-        end = SweepEnd(record, "completed", 0) if is_done else resume_sweep(record.folder, SweepDisplay(console))
+        end = SweepEnd(record, "completed", 0) if is_done else resume_sweep(record.folder, display)
     if end.state != "completed":
         raise Interrupted(signal.SIGINT, f"Continue with: sweep resume {end.record.called}")
     return read_replication(end.record, source)
 
 
 def choose_seeds(
-    source: SweepRecord, recipes: Sequence[Recipe], seeds: int, seconds: float | None, console: Console
+    source: SweepRecord, recipes: Sequence[Recipe], seeds: int, seconds: float | None, say: Callable[[str], None]
 ) -> int:
-    """Return how many of the seeds are likely to fit into `seconds`, all without it; print what will be trained."""
+    """Return how many of the seeds are likely to fit into `seconds`, all without it; `say` gets what will be trained."""
     known = [predict_seconds(recipe, source.trials) for recipe in recipes]
     each = sum(one for one in known if one is not None) / max(1, source.driver.slots)  # on one seed
     if seconds is not None and None in known:
-        raise UserError(
-            f"--time-budget: no trial of {source.name} says how long a training takes. Give --seeds instead."
-        )
+        raise UserError(f"--time-budget: no trial of {source.name} says how long one takes. Give --seeds instead.")
     if seconds is not None and seconds < FEWEST_SEEDS * each:
         raise UserError(
             f"--time-budget: {plural(len(recipes), 'recipe')} on {FEWEST_SEEDS} seeds, the fewest, take about "
@@ -140,30 +136,43 @@ def choose_seeds(
         )
     seeds = seeds if seconds is None else min(seeds, int(seconds / each))
     time = "" if None in known else f", about {format_seconds(seeds * each)}"
-    console.print(
+    say(
         f"{plural(len(recipes), 'recipe')} on {plural(seeds, 'fresh seed')}: {plural(len(recipes) * seeds, 'training')}{time}."
     )
     return seeds
 
 
-def publish(
-    replicated: Replicated,
-    outcome: Ablation | Confirmation,
-    page: str,
-    metrics: Mapping[str, float],
-    sentences: Sequence[str],
-    stamp: float,
-    console: Console,
-) -> None:
+@dataclass(frozen=True)
+class Conclusion:
+    """What a replication found: for programs, as a page, and as a table between sentences.
+
+    `metrics` are for MLflow, at the time `stamp` in seconds since 1970.
+    """
+
+    replicated: Replicated
+    outcome: Ablation | Confirmation
+    page: str  # HTML
+    above: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    below: Sequence[str]
+    metrics: Mapping[str, float]
+    stamp: float
+
+
+def publish(conclusion: Conclusion, say: Callable[[str], None]) -> None:
     """Write the results as JSON and as a page into the folder of the replication, and log them to its run in MLflow."""
     from search.tracking.own_run import log_results
 
-    folder, kind = replicated.record.folder.path, replicated.event.kind
-    results, html = folder / f"{kind}.json", folder / f"{kind}.html"
-    results.write_text(json.dumps(outcome.to_json(), indent=2) + "\n", encoding="utf-8")
-    html.write_text(page, encoding="utf-8")
-    console.print(f"The page: {html}", markup=False)
-    log_results(replicated.record, metrics, [html, results], sentences, stamp, SweepDisplay(console).line)
+    record, kind = conclusion.replicated.record, conclusion.replicated.event.kind
+    results, html = (record.folder.path / f"{kind}.{ending}" for ending in ("json", "html"))
+    results.write_text(json.dumps(conclusion.outcome.to_json(), indent=2) + "\n", encoding="utf-8")
+    html.write_text(conclusion.page, encoding="utf-8")
+    say(f"The page: {html}")
+    lines = (conclusion.columns, ["---"] * len(conclusion.columns), *conclusion.rows)
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)  # MLflow shows its description as Markdown
+    description = [conclusion.above, table, *conclusion.below]
+    log_results(record, conclusion.metrics, [html, results], description, conclusion.stamp, say)
 
 
 def check_searched(record: SweepRecord) -> None:
@@ -179,7 +188,7 @@ def check_searched(record: SweepRecord) -> None:
 
 
 def _start(
-    source: SweepRecord, kind: ReplicationKind, seed_count: int, variants: Variants, console: Console
+    source: SweepRecord, kind: ReplicationKind, seed_count: int, variants: Variants, display: Display
 ) -> SweepEnd:
     """Run a new replication on the same machines as `source`.
 
@@ -207,7 +216,7 @@ def _start(
     event = Replication(
         kind=kind, of=source.name, of_id=source.header.id, seeds=seeds, notes=tuple(variants.notes), trials=trials
     )
-    return run_sweep(folder, space, settings, SweepDisplay(console), [event])
+    return run_sweep(folder, space, settings, display, [event])
 
 
 def replication_folder(source: SweepFolder, kind: ReplicationKind) -> SweepFolder:
@@ -250,9 +259,7 @@ def _open_replication(source: SweepRecord, kind: ReplicationKind, seeds: int | N
 
 def _replication_of(record: SweepRecord) -> Replication:
     if (event := record.replication) is None:
-        raise UserError(
-            f"{record.name} is not a replication. Rename its folder, or remove it: sweep rm {record.called}."
-        )
+        raise UserError(f"{record.name} is no replication. Rename its folder, or remove it: sweep rm {record.called}.")
     return event
 
 

@@ -142,9 +142,7 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
             with suppress(OSError):
                 os.makedirs(storage, exist_ok=True)
         if not os.access(storage, os.W_OK):
-            raise UserError(
-                f"--storage={storage}: this is not a folder that can be written to on {os.uname().nodename}."
-            )
+            raise UserError(f"--storage={storage}: this is no folder that can be written to on {os.uname().nodename}.")
         if gpus and not torch.cuda.is_available():
             raise UserError(
                 f"{os.uname().nodename} has a GPU that torch {torch.__version__} cannot use (driver too old, or another "

@@ -91,6 +91,19 @@ def test_without_enough_full_trainings_the_lead_is_open(sweep):
     assert "2 trials at full length cannot show the noise between trainings" in describe_lead(sweep.metric, lead)
 
 
+def test_scores_that_lie_many_standard_errors_behind_are_no_rivals_even_among_four_trials(sweep):
+    trials = sweep.trials.assign(state="completed")
+    four = [*trials[trials.is_baseline].trial, trials[~trials.is_baseline].trial.min()]
+    few = replace(sweep, trials=trials[trials.trial.isin(four)])
+    lead = judge(
+        with_scores(few, [0.454, 0.214, 0.711, 0.449], error=0.024)
+    )  # the baseline at three rates, and one more
+    assert (lead.best, lead.rivals) == (f"{four[2]:04d}", ())
+    assert describe_rivals(lead) is None
+    close = judge(with_scores(few, [0.70, 0.214, 0.711, 0.69], error=0.024))
+    assert close.rivals == (f"{four[0]:04d}", f"{four[3]:04d}")
+
+
 def test_a_sweep_without_a_completed_trial_has_no_lead(sweep):
     assert judge(replace(sweep, trials=sweep.trials[sweep.trials.state == "stopped"])) is None
 

@@ -19,7 +19,7 @@ from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from ledger.tables import make_tables
-from search.evaluation.report import _rows, report_sweep
+from search.display.results import _rows, report_sweep
 from search.result import choose_page
 from tests.commands import call
 from training.errors import UserError

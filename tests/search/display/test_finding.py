@@ -10,8 +10,8 @@ from rich.console import Console
 from ledger.events import Replication, ReplicationTrial
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
+from search.display.results import report_sweep
 from search.display.tables.leaderboard import describe_finding
-from search.evaluation.report import report_sweep
 from spaces.load import load_space
 from tests.analysis.made_up import SPACE, make_header, simulate
 from training.errors import UserError

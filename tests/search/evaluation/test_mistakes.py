@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
@@ -24,7 +23,7 @@ def test_the_report_has_the_confusion_and_the_worst_images_of_the_best_trial(hom
     assert "What the best trial gets wrong" in page
     assert 'data-chart="confusion"' in page
     assert "data:image/png;base64," in page
-    classes = find_mistakes(record, Console(quiet=True))[1]
+    classes = find_mistakes(record, print)[1]
     table = next(chart.data["table"] for chart in classes.charts)
     best = record.trials.best()
     right = sum(table[place][place] for place in range(len(table)))
@@ -33,7 +32,7 @@ def test_the_report_has_the_confusion_and_the_worst_images_of_the_best_trial(hom
 
 def test_of_many_validation_images_some_from_all_of_them_are_predicted(record, monkeypatch):
     monkeypatch.setattr(report, "PREDICTED", 50)
-    first, classes = find_mistakes(record, Console(quiet=True))
+    first, classes = find_mistakes(record, print)
     assert "on 50 validation images" in first.text[0]
     assert sum(int(images) for _, images, *_ in classes.rows) == 50
     assert all(int(images) for _, images, *_ in classes.rows)
@@ -46,16 +45,16 @@ def fail(*_, **__):
 def test_without_weights_there_is_nothing_and_other_classes_are_said(record, monkeypatch, capsys):
     from training import evaluate
 
-    whole, console = evaluate.load_data, Console(width=200)
+    whole = evaluate.load_data
     with monkeypatch.context() as patched:
         patched.setattr(evaluate, "load_data", lambda spec: (data := whole(spec)) and replace(data, classes=("7",)))
-        assert find_mistakes(record, console) == []
+        assert find_mistakes(record, print) == []
     said = "! The report does not show what the best trial gets wrong. "
     assert f"{said}data.name=digits" in capsys.readouterr().out
     with monkeypatch.context() as patched:
         patched.setattr(evaluate, "make_eval_loader", fail)  # as where an image is damaged
-        assert find_mistakes(record, console) == []
+        assert find_mistakes(record, print) == []
     assert f"{said}one.png: damaged" in capsys.readouterr().out
     (record.folder.trial(record.trials.best().number) / "best.ckpt").unlink()
-    assert find_mistakes(record, console) == []
+    assert find_mistakes(record, print) == []
     assert capsys.readouterr().out == ""

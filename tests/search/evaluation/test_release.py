@@ -37,7 +37,7 @@ def out(record, home):
 
 
 def train_all(record, out, seconds=1e6):
-    release.train_ensemble(record, seconds, out, Console(quiet=True), "a headline")
+    release.train_ensemble(record, seconds, out, print, "a headline")
 
 
 def read_facts(folder):
@@ -176,7 +176,7 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
     best = record.trials.best()
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
 
-    def train(record, recipe, name, console, way_on, until):
+    def train(record, recipe, name, say, way_on, until):
         began.append(recipe)
         clock.now += 10.0
         return release.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)

@@ -208,7 +208,7 @@ def test_the_kind_of_data_follows_from_the_files(home):
     [
         ((None, []), "--preset=good: which images\\? Name their folder"),
         ((None, ["epochs=3"]), "--preset=good: which images"),
-        (("quick", ["data.root=photos"]), "--preset=good: a preset makes the space itself. Leave quick out"),
+        (("quick", ["data.root=photos"]), "--preset=good: a preset makes the space. Leave quick out"),
         ((None, ["data.root=nowhere"]), "nowhere"),
         ((None, ["data.root=few"]), "--preset=good: the data has 16 training and 4 validation images"),
         ((None, ["data.root=photos", "epochs=0"]), "epochs=0"),

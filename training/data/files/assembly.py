@@ -72,9 +72,7 @@ def check_sizes(spec: Data, listings: dict[str, Listing]) -> None:
     for part, files in listings.items():
         if unknown := sorted(files.keys() - train.keys()):
             names = ", ".join(map(repr, unknown))
-            spec.refuse(
-                f"{part} has classes that train does not have: {names}", "Use the same folder names in all parts."
-            )
+            spec.refuse(f"{part} has classes that train does not have: {names}", "Use the same folders in all parts.")
         if not any(files.values()):
             spec.refuse(f"its {part} folder holds no image", "Add images to it, or remove the folder.")
 

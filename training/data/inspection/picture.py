@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -12,7 +13,6 @@ from torch import nn
 from training.contract.setup import TrainingSetup
 from training.contract.specs import Preprocessing
 from training.data.files.images import ImageData
-from training.data.inspection.fonts import find_font
 from training.data.pipelines.loaders import make_loaders
 from training.process.isolation import isolated_process
 from training.recipe import Recipe
@@ -86,3 +86,24 @@ def _shorten(text: str, width: int, font: ImageFont.FreeTypeFont) -> str:
     while len(text) > 1 and font.getlength(f"{text}…") > width:
         text = text[:-1]
     return f"{text}…"
+
+
+@lru_cache(maxsize=1000)
+def find_font(text: str) -> str:
+    """Return the file of a font that has all letters of a text; DejaVu Sans, which comes with matplotlib, if there is none."""
+    from matplotlib.font_manager import findfont, findSystemFonts
+
+    usual, wanted = findfont("DejaVu Sans"), {ord(letter) for letter in text if not letter.isspace()}
+    if wanted <= _letters_of(usual):
+        return usual
+    return next((font for font in sorted(findSystemFonts()) if wanted <= _letters_of(font)), usual)
+
+
+@lru_cache(maxsize=1000)
+def _letters_of(font: str) -> frozenset[int]:
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(FT2Font(font).get_charmap())
+    except (OSError, RuntimeError):  # FreeType cannot read this kind
+        return frozenset()

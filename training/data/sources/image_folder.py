@@ -77,9 +77,7 @@ def _find_parts(spec: ImageFolder, root: str) -> tuple[dict[str, str], dict[str,
     folders = list_subfolders(root)
     if not folders:
         what = "images lie in it, but no subfolders" if find_files(root)[0] else "the folder is empty"
-        spec.refuse(
-            what, "It must contain one subfolder per class, named after the class, with the images of that class."
-        )
+        spec.refuse(what, "It must contain one subfolder per class, named after the class, with its images.")
     parts = _assign_folders(spec, root, folders)
     unlabelled = {part: folder for part, folder in parts.items() if part != "train" and _has_no_labels(folder)}
     parts = {part: folder for part, folder in parts.items() if part not in unlabelled}

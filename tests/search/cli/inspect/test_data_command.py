@@ -213,7 +213,7 @@ def test_the_numbers_of_images_stand_on_the_right(tmp_path, capsys):
 def test_letters_that_the_usual_font_lacks_come_from_an_installed_one(monkeypatch, tmp_path):
     from matplotlib import font_manager
 
-    from training.data.inspection.fonts import find_font
+    from training.data.inspection.picture import find_font
 
     find_font.cache_clear()
     usual = find_font("Käfer")

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from ledger.formatting import format_digits, format_score, format_seconds
+from ledger.recipe_text import cut, short_part, short_recipe
 from ledger.trials import Trials
-from search.display.recipe_text import cut, short_part, short_recipe
 from search.display.tables.columns import PIPED, make_console
 from search.display.tables.leaderboard import REASONS, _describe_failures, leaderboard
 from search.display.tables.sweeps_table import SweepRow, sweeps_table

@@ -189,9 +189,7 @@ def test_a_sweep_on_another_machine_is_read_again_until_it_ends(make_sweep, even
     copies = [SweepRecord(replace(folder, known_running=running), events_of(folder)) for running in (True, True, False)]
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     records = iter(copies[1:])
-    from rich.console import Console
-
-    follow_to_end(copies[0], lambda: next(records), page, Console(quiet=True))
+    follow_to_end(copies[0], lambda: next(records), page, print)
     assert next(records, None) is None
     assert page.is_file()
 
@@ -204,10 +202,10 @@ def events_of(folder):
 def test_the_process_beside_a_driver_writes_the_last_page_and_ends_with_it(make_sweep, events, page, is_killed):
     folder = make_sweep(events)
     driver = (
-        "import sys, time; from pathlib import Path; from rich.console import Console\n"
+        "import sys, time; from pathlib import Path\n"
         "from ledger.folder import SweepFolder; from search.evaluation.follow import beside\n"
         "folder, page = SweepFolder(Path(sys.argv[1])), Path(sys.argv[2])\n"
-        "with folder.locked(), beside(folder, page, [], Console()):\n"
+        "with folder.locked(), beside(folder, page, [], print):\n"
         "    while not page.exists(): time.sleep(0.1)\n"
         "    print('READY', flush=True); sys.stdin.read()\n"
     )

@@ -35,7 +35,13 @@ def sent(monkeypatch):
     import search.tracking.own_run
 
     calls = []
-    monkeypatch.setattr(search.tracking.own_run, "log_results", lambda folder, metrics, *rest: calls.append(metrics))
+    monkeypatch.setattr(
+        search.tracking.own_run,
+        "log_results",
+        lambda folder, metrics, files, sentences, *rest: calls.append(
+            {**metrics, "description": "\n\n".join(sentences)}
+        ),
+    )
     return calls
 
 
@@ -145,9 +151,8 @@ def test_the_baseline_takes_no_place_of_a_recipe_and_other_baselines_are_recipes
     assert {best.number, second.number} == {0, 1}
     chosen = []
     monkeypatch.setattr(confirmation, "replicate", lambda *given: chosen.append(given[-2]()))
-    monkeypatch.setattr(confirmation, "conclude_confirmation", lambda *_: None)
     for top in (2, 100):
-        confirmation.confirm(record, top, None, None, False, None)
+        confirmation.confirm(record, top, None, None, None)
     two, every = chosen
     assert two.recipes == {"baseline": best.recipe, second.name: second.recipe, third.name: third.recipe}
     assert two.notes == []
@@ -207,6 +212,10 @@ def test_each_technique_is_switched_alone_and_paired_by_seed(home, sent, capsys)
     assert worth == sorted(worth, reverse=True)
     # A narrow terminal with wide intervals has no room for the last column.
     assert re.search(r"^technique +in the winner +in the baseline( +value)?$", capsys.readouterr().out, re.MULTILINE)
+    assert (
+        "| technique | in the winner | in the baseline | value |\n| --- | --- | --- | --- |\n| "
+        in sent[-1]["description"]
+    )
     assert (folder.path / "ablate.html").exists()
 
 
@@ -297,7 +306,7 @@ def test_without_a_test_part_the_fresh_seeds_alone_are_said_and_nothing_is_opene
     assert read_replication(record).source.test_openings == 0
     assert json.loads((folder.path / "confirm.json").read_text())["test"] is None
     assert "Test split" not in (folder.path / "confirm.html").read_text()
-    assert [set(metrics) for metrics in sent] == [{"confirmed_val_accuracy"}] * 2
+    assert [set(metrics) for metrics in sent] == [{"confirmed_val_accuracy", "description"}] * 2
     assert json.loads((home / "exports" / "tiny-confirm" / "summary.json").read_text())["test"] is None
     call("confirm", "tiny", "--final")
     final = json.loads((home / "exports" / "tiny-final" / "summary.json").read_text())

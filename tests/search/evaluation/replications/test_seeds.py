@@ -13,18 +13,13 @@ from training.errors import UserError
 RECIPES = [FULL, FULL.model_copy(update={"seed": 1})]
 
 
-class Said(list):
-    def print(self, text, **_):
-        self.append(text)
-
-
 TRIALS = [make_trial(FULL, 20, 40, 60)]
 
 
 def choose(seeds, seconds, slots=2, trials=TRIALS):
-    said = Said()
+    said = []
     source = SimpleNamespace(name="good-1", trials=trials, driver=SimpleNamespace(slots=slots))
-    return choose_seeds(source, RECIPES, seeds, seconds, said), " ".join(said)
+    return choose_seeds(source, RECIPES, seeds, seconds, said.append), " ".join(said)
 
 
 def test_the_trainings_and_their_time_are_said_before_they_start():
@@ -39,7 +34,7 @@ def test_as_many_seeds_as_fit_into_the_time_are_trained():
     assert choose(5, 7000)[0] == 5
     with pytest.raises(UserError, match="2 recipes on 2 seeds, the fewest, take about 6 min 40 s. Give more time"):
         choose(5, 300)
-    with pytest.raises(UserError, match="no trial of good-1 says how long a training takes. Give --seeds instead"):
+    with pytest.raises(UserError, match="no trial of good-1 says how long one takes. Give --seeds instead"):
         choose(5, 300, trials=())
 
 
