@@ -179,9 +179,7 @@ class EpochReported(TrialEvent):
 
     event: Literal["report"] = "report"
     epoch: int = Field(ge=1, le=MOST, description="Epochs done, from 1.")
-    score: float = Field(
-        description="Value of the search's metric in the epoch that is kept: the best so far, or the last."
-    )
+    score: float = Field(description="Value of the search's metric in the kept epoch: the best so far, or the last.")
     standard_error: float = Field(description="Standard error of the score, from the validation images.")
     best_epoch: int = Field(description="The epoch that the score comes from.")
     metrics: dict[str, float | None] = Field({}, description="All metrics of the epoch, by name.")

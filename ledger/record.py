@@ -180,13 +180,13 @@ class SweepRecord:
         """A sentence about parts of plugins that are not loaded; empty if there are none."""
         return describe_missing(self.missing)
 
-    def find_trial(self, text: str) -> Trial:
-        """Return the trial that the user named, such as `0007` or `7`."""
+    def find_trial(self, text: str, option: str = "") -> Trial:
+        """Return the trial that the user named, such as `0007` or `7`, after `option`."""
         trials = self.trials.by_number
         if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in trials:
             return trials[int(text)]
         last = f"0000 to {max(trials):04d}" if trials else "none"
-        raise UserError(f"{text[:100] or repr(text)}: {self.name} has no such trial. It has {last}.")
+        raise UserError(f"{option}{text[:100] or repr(text)}: {self.name} has no such trial. It has {last}.")
 
     def refuse_missing(self) -> None:
         """Refuse what trains or builds a model, where parts were read by stand-ins."""

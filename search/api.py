@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.trust import DEBUG
 from search.arguments import absolute_uri, check_store, read_seconds
-from search.request import SweepRequest, read_changes, read_request
+from search.request import PLACING, SweepRequest, read_changes, read_request
 from search.result import Result, choose_page, library_signals, new_console
-from search.sweep_options import ReadOptions, ResumeOptions, SweepOptions, takes
+from search.sweep_options import DriverOptions, ReadOptions, ResumeOptions, SweepOptions, takes
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _resume_same(folder: SweepFolder, request: SweepRequest, console: Console) -
             )
     if record.is_done and record.is_delivered:
         return Result(record, "completed", 0, console)
-    names = ("cpus_per_trial", "gpus_per_trial", "tracking_uri", "copy_to")
+    names = (*PLACING, "tracking_uri", "copy_to")
     changes = {name: value for name in names if (value := getattr(settings, name)) not in (None, "")}
     changes["address"] = settings.address
     return _continue(folder, changes, settings.time_budget_seconds, 0, request.options, console)
@@ -181,7 +181,7 @@ def _continue(
     changes: dict[str, Any],
     seconds: float | None,
     more: int,
-    options: SweepOptions | ResumeOptions,
+    options: DriverOptions,
     console: Console,
 ) -> Result:
     from ledger.record import SweepRecord

@@ -78,9 +78,7 @@ def check_store(uri: str, experiment: str) -> None:
 def check_experiment(experiment: str) -> None:
     """Refuse the name of an experiment that MLflow cannot use."""
     if not experiment.strip():
-        raise UserError(
-            f"--experiment={experiment!r}: an experiment needs a name. Leave the option out for the default."
-        )
+        raise UserError(f"--experiment={experiment!r}: it needs a name. Leave the option out for the default.")
     if not experiment.isprintable():
         raise UserError(f"--experiment={experiment!a}: the name of an experiment is one line of text. Rename it.")
 

@@ -13,7 +13,7 @@ from ledger import EXPERIMENT, EXPERIMENT_VARIABLE, OWNER, TRACKING_URI
 from ledger.secrets import URI
 from ledger.trust import DEBUG
 from search.arguments import absolute_paths, absolute_uri, check_share, check_store, parse_tags, read_seconds
-from search.sweep_options import ResumeOptions, SweepOptions
+from search.sweep_options import DriverOptions, ResumeOptions, SweepOptions
 from training.errors import UserError
 from training.process.text_files import read_text
 from training.process.user import name_user
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ledger.settings import Settings
     from search.presets.make import MadeSpace
     from spaces.space import Space
+
+
+PLACING = ("cpus_per_trial", "gpus_per_trial", "max_concurrent", "accelerator")  # where trials run, and how many
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def _read_settings(options: SweepOptions) -> Settings:
     return Settings(**read, **{name: getattr(options, name) for name in names})
 
 
-def _check_shares(options: SweepOptions | ResumeOptions) -> None:
+def _check_shares(options: DriverOptions) -> None:
     check_share("--cpus-per-trial", options.cpus_per_trial)
     check_share("--gpus-per-trial", options.gpus_per_trial, or_zero=True)
 
@@ -108,8 +111,7 @@ def _check_shares(options: SweepOptions | ResumeOptions) -> None:
 def read_changes(options: ResumeOptions) -> dict[str, Any]:
     """Return the settings that a resume changes."""
     _check_shares(options)
-    shares = {"cpus_per_trial": options.cpus_per_trial, "gpus_per_trial": options.gpus_per_trial}
-    changes: dict[str, Any] = {name: share for name, share in shares.items() if share is not None}
+    changes: dict[str, Any] = {name: kept for name in PLACING if (kept := getattr(options, name)) is not None}
     if options.tracking_uri is not None:
         check_store(options.tracking_uri, EXPERIMENT)
         changes["tracking_uri"] = absolute_uri(options.tracking_uri)

@@ -89,6 +89,9 @@ PRESET = typer.Option(
     metavar="NAME",
 )
 NAME = typer.Argument(help="Name of a sweep; `sweep list` shows them.", autocompletion=complete_name)
+ADDRESS = typer.Option(
+    help="Head node of a Ray cluster. `local`: this machine. `debug`: this process, one trial at a time, for a debugger."
+)
 TIME_BUDGET = typer.Option(help="Stop after this time, such as `90s`, `15m` or `2h`.")
 STORAGE_FOLDER = typer.Option(help="Folder that holds the sweeps.", envvar=STORAGE_VARIABLE)
 STORE = typer.Option(help="MLflow store: a database or a server.", envvar="MLFLOW_TRACKING_URI", show_envvar=True)
@@ -98,9 +101,7 @@ FROM_STORE = typer.Option(
     callback=lambda uri: None if uri is None else absolute_uri(uri, "--from"),
 )
 EXPERIMENT_NAME = typer.Option(help="MLflow experiment.", envvar=EXPERIMENT_VARIABLE)
-FOLLOW = typer.Option(
-    "--follow", help="Write the report anew every 20 seconds while the sweep runs: reports/NAME.html."
-)
+FOLLOW = typer.Option("--follow", help="Write the report every 20 seconds while the sweep runs: reports/NAME.html.")
 PLUGIN = typer.Option(
     "--plugin",
     help="Load the techniques, data and backbones of this Python file; may be repeated.",
@@ -109,13 +110,32 @@ PLUGIN = typer.Option(
 )
 # What Python's documentation says in other words than the help. A field with text alone is no option of a command.
 FILES = "Python files with techniques, data or backbones of your own; they stay loaded in this process."
-HERE = "`debug`: this process, one trial after another, for a debugger."
 CONSOLE = "A Rich console for progress. Default: the terminal or the notebook."
 SECONDS = 'The time after which the sweep ends: seconds, or text such as `"2h"`.'
 
 
+@dataclass(frozen=True, kw_only=True)
+class DriverOptions:
+    """The options of a sweep that runs, new or continued."""
+
+    time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
+    cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs per trial.")] = None
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(help="GPUs per trial, also a fraction: with `0.25`, four trials share a GPU.")
+    ] = None
+    max_concurrent: Annotated[
+        int | None, typer.Option(help="Maximum concurrent trials; the autoscaler sees pending ones.")
+    ] = None
+    accelerator: Annotated[str | None, typer.Option(help="Type of GPU that trials need, such as `A100`.")] = None
+    address: Annotated[str | None, ADDRESS] = None
+    storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
+    follow: Annotated[bool, FOLLOW] = False
+    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
+    console: Annotated[Console | None, CONSOLE] = None
+
+
 @dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(DriverOptions):
     """The options of a new sweep."""
 
     space: Annotated[str | Path | None, SPACE] = None
@@ -124,19 +144,6 @@ class SweepOptions:
     preset: Annotated[str | None, PRESET] = None
     name: Annotated[str | None, typer.Option(help="Name of the sweep. Default: the space's name and a number.")] = None
     trials: Annotated[int | None, typer.Option(help="Number of trials, including the baselines.")] = None
-    time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
-    cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs per trial.")] = None
-    gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs per trial, also a fraction: with `0.25`, four trials share a GPU.")
-    ] = None
-    address: Annotated[str | None, typer.Option(help=f"Head node of a Ray cluster. {HERE} Default: this machine.")] = (
-        None
-    )
-    max_concurrent: Annotated[
-        int | None, typer.Option(help="Maximum concurrent trials; the autoscaler sees pending ones.")
-    ] = None
-    accelerator: Annotated[str | None, typer.Option(help="Type of GPU that trials need, such as `A100`.")] = None
-    storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
     tracking_uri: Annotated[
         str | None, STORE, "MLflow store. Default: `MLFLOW_TRACKING_URI`, else a database in this folder."
     ] = None
@@ -171,9 +178,6 @@ class SweepOptions:
             help="Copy the ledger and all checkpoints to this URI, such as s3://bucket/sweeps.", envvar="SWEEP_COPY_TO"
         ),
     ] = None
-    follow: Annotated[bool, FOLLOW] = False
-    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
-    console: Annotated[Console | None, CONSOLE] = None
 
     def __post_init__(self) -> None:
         check_number("--max-concurrent", self.max_concurrent)
@@ -190,7 +194,7 @@ class SweepOptions:
 
 
 @dataclass(frozen=True)
-class ResumeOptions:
+class ResumeOptions(DriverOptions):
     """The options of a sweep that continues; without them, it keeps its settings."""
 
     name: Annotated[str, NAME]
@@ -199,13 +203,6 @@ class ResumeOptions:
     ] = None
     _: KW_ONLY
     overrides: Annotated[Sequence[str], MOVED] = ()
-    storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
-    time_budget: Annotated[str | float | None, TIME_BUDGET, SECONDS] = None
-    cpus_per_trial: Annotated[float | None, typer.Option(help="CPUs per trial from now on.")] = None
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial from now on.")] = None
-    address: Annotated[
-        str | None, typer.Option(help=f"Head node of another Ray cluster; `local`: this machine. {HERE}")
-    ] = None
     tracking_uri: Annotated[
         str | None, typer.Option(help="Log to another MLflow store; the earlier trials are copied to it.")
     ] = None
@@ -213,13 +210,10 @@ class ResumeOptions:
         str | None,
         typer.Option("--from", help="Fetch the sweep from this URI, which was given as `--copy-to`.", metavar="URI"),
     ] = None
-    follow: Annotated[bool, FOLLOW] = False
-    plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
-    console: Annotated[Console | None, CONSOLE] = None
 
     def __post_init__(self) -> None:
-        if self.trials is not None:
-            check_number("--trials", self.trials)
+        check_number("--max-concurrent", self.max_concurrent)
+        check_number("--trials", self.trials)
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,7 @@ class NoScheduler(_Section):
 class Search(_Section):
     trials: int = Field(16, ge=1, le=MOST, description="Trials to run, baselines included.")
     metric: Metric = Field("val_accuracy", description="The metric used as the score.")
-    score: Kept = Field(
-        "best", description="The epoch that is scored and whose weights are kept: the best, or the last."
-    )
+    score: Kept = Field("best", description="The epoch that is scored and whose weights are kept: best or last.")
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="The method that proposes the next recipe.")
     scheduler: Annotated[AshaScheduler | NoScheduler, Field(discriminator="name")] = AshaScheduler()
     baseline: Recipe = Field(

@@ -57,9 +57,7 @@ def register(plugin_class: Plugin, code: str, origin: str) -> None:
         raise UserError(f"--plugin={origin}: {name} is loaded from {before} already. Give one of the two.")
     known = Recipe.kinds(field) if field in FAMILIES else () if field else Recipe.model_fields
     if before is None and name in known:
-        raise UserError(
-            f"--plugin={origin}: a recipe has {key} already. Give the class {plugin_class.__name__} another name."
-        )
+        raise UserError(f"--plugin={origin}: a recipe has {key} already. Give {plugin_class.__name__} another name.")
     if problem := _find_problem(plugin_class, field):
         raise UserError(f"--plugin={origin}: {plugin_class.__name__} {problem}.")
     recorded = {CODE: (str, Field(code, description="Version and hash of its source; filled in."))}
@@ -104,9 +102,7 @@ def _find_problem(plugin_class: Plugin, field: str | None) -> str | None:
 
 def _find_problem_when_off(technique_class: type[Technique]) -> str | None:
     if missing := [field for field, info in technique_class.model_fields.items() if info.is_required()]:
-        return (
-            f"has no default for {', '.join(missing)}: the default of every field together means off, so give each one"
-        )
+        return f"has no default for {', '.join(missing)}: the default of every field together means off, so give each"
     if not technique_class.model_fields:
         return "has no field, so it cannot be switched on: give it one, such as enabled: bool = False"
     if technique_class().is_on:

@@ -62,7 +62,7 @@ def train(
         recipe: What to train; it may contain `auto`.
         folder: Where the checkpoints are written.
         metric: The validation metric of the score.
-        score: The epoch that is scored and whose weights are kept: the best, or the last.
+        score: The epoch that is scored and whose weights are kept: best or last.
         resources: The CPUs and GPUs that the training may use.
         on_report: Called at the end of each epoch, once its checkpoint is on disk. A resumed training first calls it for
             the epochs in the checkpoint. Training stops when it returns False.

@@ -56,9 +56,7 @@ class Winner:
 def find(sweep: Sweep, *, with_importance: bool = True) -> Findings:
     """Compute the findings of a sweep; the importance of its search parameters is empty if it is not wanted."""
     if not list_parameters(sweep.space.recipe):
-        raise UserError(
-            f"{sweep.name}: its space has no search parameters, so its trials do not differ in anything searched."
-        )
+        raise UserError(f"{sweep.name}: its space has no search parameters, so its trials do not differ.")
     refuse_unfinished(sweep)
     fitted = fit_sweep(sweep)
     effects, lead = measure_effects(fitted), judge_lead(sweep, fitted)

@@ -28,9 +28,7 @@ METHOD = (
 )
 
 Export = Annotated[Path, typer.Argument(help="A folder that `sweep export` wrote.")]
-ModelForm = Annotated[
-    Form, typer.Option(help="Model file to use; `sweep export --onnx` and `--int8` write the ONNX files.")
-]
+ModelForm = Annotated[Form, typer.Option(help="Model file; `sweep export --onnx` and `--int8` write the ONNX files.")]
 Device = Annotated[str, typer.Option(help="Device: `cpu`, `cuda`, `cuda:1` or `mps`; `auto`: a GPU if there is one.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Number of images per batch.")]
 

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ledger.events import AnyEvent, EpochReported, TrialEnded
+from ledger.events import AnyEvent, EpochReported, TrialEnded, TrialLost
 from ledger.formatting import format_score, format_seconds, plural
 from ledger.recipe_text import baseline_of, cut, describe_recipe, format_counts, format_state
 from ledger.trials import UNFINISHED, Trial, Trials
@@ -81,6 +81,10 @@ class TrialsDisplay:
             self._describe_first(event)
         if isinstance(event, TrialEnded):
             self._end(self.controller.trials.by_number[event.trial])
+        elif isinstance(event, TrialLost):
+            epochs = plural(self.controller.trials.by_number[event.trial].epoch, "epoch")
+            what = "machine" if event.cause == "preemption" else "worker"
+            self.say(f"{event.trial:04d} lost its {what}, and keeps {epochs}: {event.reason}")
         elif self.live is None and time.monotonic() - self.spoke >= HEARTBEAT_SECONDS:
             trials = self._snapshot()
             self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")

@@ -27,7 +27,7 @@ def write_report(record: SweepRecord, out: Path, say: Callable[[str], None]) -> 
     """Write the page, and return what it shows."""
     if made := record.replication:
         raise UserError(
-            f"{record.name}: it is a replication of {made.of}. Its page is written by: sweep {made.kind} {made.of}"
+            f"{record.name}: it is a replication of {made.of}. Its page is from: sweep {made.kind} {made.of}"
         )
     findings = find(make_tables(record))
     write_page(out, render_report(findings, find_mistakes(record, say)))

@@ -109,7 +109,7 @@ def _with_data(space: Space, recipe: Recipe, name: str, field: str | None = None
 
 def request_stop(record: SweepRecord, text: str) -> str:
     """Ask the driver to end a trial, and return a sentence for the user."""
-    trial = record.find_trial(text)
+    trial = record.find_trial(text, "--trial=")
     if trial.state not in UNFINISHED:
         raise UserError(f"--trial={text}: trial {trial.name} of {record.name} has ended already: it is {trial.state}.")
     when = _hand_over(record, StopRequested(request=uuid.uuid4().hex, trial=trial.number))

@@ -63,7 +63,8 @@ def export_trial(
     """
     record.refuse_missing()
     trials, test = record.trials, record.test
-    trial = record.find_trial(name) if name is not None else trials.by_number[test.trial] if test else trials.best()
+    best = trials.by_number[test.trial] if test else trials.best()
+    trial = best if name is None else record.find_trial(name, "--trial=")
     if trial is None:
         raise UserError(f"{record.name} has no completed trial, so it has no best one. Name a trial: --trial 0000.")
     may_keep = name is None and out is None and not replaces_last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +21,7 @@ from search.runner.machines.capacity import Capacity
 from search.runner.machines.ray_process import RAY_SETTINGS, added_variables, watch_servers, without_secrets, write_own
 from search.runner.worker import DIVERGED, TrialInput, bootstrap, share_resources
 
+SILENT_SECONDS = 15.0  # after which a head node is lost; Ray would end this process after 60, without a word
 PENDING = "100000"  # Tune must ask whenever a worker could be free; the searcher itself starts no more trials than fit
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Work(Protocol):
 
     def should_stop(self) -> bool: ...
     def leave(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 class RayLost(BaseException):
@@ -48,7 +51,7 @@ def run_on_ray(work: Work) -> None:
     """Let Ray Tune run trials until none is left, or the sweep should stop.
 
     Raises:
-        RayLost: Ray's servers on this machine have ended.
+        RayLost: Ray's servers on this machine have ended, or the head node of its cluster.
     """
     import ray
     from ray import tune
@@ -63,22 +66,35 @@ def run_on_ray(work: Work) -> None:
     controller, capacity, away = work.controller, work.capacity, ImagesAway(work.display.line)
     with suppress(OSError):  # a full disk is noticed by the ledger
         write_own(work.folder.processes)
-    is_ray_lost = watch_servers()
+    silence, is_over, is_lost = watch_servers(work.settings.address), threading.Event(), False
+
+    def is_ray_lost() -> bool:
+        nonlocal is_lost
+        is_lost = is_lost or silence() > SILENT_SECONDS
+        return is_lost
+
+    def end_in_time() -> None:
+        while not is_over.wait(1.0):
+            if silence() > 2 * SILENT_SECONDS:  # Tune waits for the head node, which nothing interrupts
+                work.abandon()
 
     def should_stop() -> bool:
         return work.should_stop() or is_ray_lost()
+
+    def look() -> int:
+        return 0 if silence() else capacity.look()  # which would wait for the head node
 
     def leave() -> None:
         work.leave()
         if is_ray_lost():
             raise RayLost
 
+    if not work.settings.is_local:
+        threading.Thread(target=end_in_time, daemon=True).start()
     tuner = tune.Tuner(
         tune.with_resources(bootstrap("search.runner.worker", "run_trial"), make_placing()),
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(
-                controller, lambda trial: _make_input(work, trial), capacity.look, should_stop, away
-            ),
+            search_alg=LedgerSearcher(controller, lambda trial: _make_input(work, trial), look, should_stop, away),
             scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, away),
             num_samples=-1,
             reuse_actors=True,
@@ -101,6 +117,7 @@ def run_on_ray(work: Work) -> None:
     finally:
         if is_ray_lost():
             ray.shutdown()  # while Tune's objects live: their deletion would wait a minute for the server and end this process
+        is_over.set()
     if is_ray_lost():
         raise RayLost
 

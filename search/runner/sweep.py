@@ -83,13 +83,11 @@ def run_sweep(
 
 def _restart_ray(end: SweepEnd, display: Display, page: Path | None) -> SweepEnd:
     """Start Ray again after its servers on this machine ended, and continue the sweep; a second time is not tried."""
-    display.line("Ray ended on this machine. It starts again, and the trials continue from their last epochs.")
+    display.line("Ray ended. It starts again, and the trials continue from their last epochs.")
     gc.collect()  # Tune's objects of the Ray that ended must not meet the next one
     again = resume_sweep(end.record.folder, display, end.seconds_left, is_restart=True, page=page)
     if again.is_ray_lost:
-        raise UserError(
-            f"Ray ended on this machine twice. Look for the reason, then continue with: sweep resume {end.record.called}"
-        )
+        raise UserError(f"Ray ended twice. Look for the reason, then continue with: sweep resume {end.record.called}")
     return again
 
 
@@ -120,17 +118,18 @@ def resume_sweep(
         before = record.recorded_settings
         masked = replace(settings, address=before.address if settings.address == DEBUG else settings.address).masked()
         is_moved = masked.tracking_uri != before.tracking_uri
-        if masked != before:
-            ledger.append(SettingsChanged(settings=masked))
+        wanted: list[AnyEvent] = [SettingsChanged(settings=masked)] if masked != before else []
         take_in(folder, ledger)
         if more_trials:
             if record.replication is not None:
                 raise UserError(f"{folder.name} is a replication with a fixed list of trials, and cannot be extended.")
-            ledger.append(Extension(trials=more_trials))
-        record = SweepRecord(folder, ledger.events)
+            wanted.append(Extension(trials=more_trials))
+        record = SweepRecord(folder, [*ledger.events, *wanted])
         settings = replace(settings, time_budget_seconds=time_budget_seconds)
         tracking = _make_tracking(folder, record.header.id, record.space, settings, page)
         if record.is_done:
+            for event in wanted:
+                ledger.append(event)
             return _deliver(record, tracking, is_moved)
         display.line(describe_progress(record))
         began = time.monotonic()
@@ -139,6 +138,8 @@ def resume_sweep(
             prepared = Preparation(record.space, settings, folder.path.parent, tracking, display, patient=True).run()
         if prepared.dataset:
             check_same(record, prepared.dataset, lambda: prepared.files)
+        for event in wanted:  # not before: what machines refuse stays as it was
+            ledger.append(event)
         settings.remember()
         tracking.replay(ledger.events)
         controller = Controller(

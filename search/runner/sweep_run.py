@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from ledger.events import DriverStarted, RunsRecorded, SweepClosed, SweepState
@@ -64,6 +64,7 @@ class SweepRun:
         self.copy: LedgerCopy | None = None
         self.is_waiting = False  # for the workers, after Ctrl-C
         self.undelivered = 0
+        self.shown = ExitStack()  # what shows the trials
         self._way_on = f"Continue with: sweep resume {folder.called}"
 
     def run(self) -> SweepEnd:
@@ -113,7 +114,10 @@ class SweepRun:
         """Run the trials. Returns what ended them before their time, unless `fatal` has the reason."""
         left = self.seconds_left if self.budget else None
         crash: Exception | RayLost | None = None
-        with self.display.training(self.controller, lambda: self.capacity.slots, left, self.began):
+        with self.shown:
+            self.shown.enter_context(
+                self.display.training(self.controller, lambda: self.capacity.slots, left, self.began)
+            )
             try:
                 self.prepared.execute(self)
             except Interrupted:  # the request has recorded the signal
@@ -162,6 +166,17 @@ class SweepRun:
         if self.request() and not self.is_waiting:
             self.is_waiting = True
             self.display.line("Ctrl-C: waiting for the workers to end. Press it again to end them at once.")
+
+    def abandon(self) -> None:
+        """End this process from another thread: a lost head node holds the main one, until Ray ends it without a word."""
+        self._interrupt_trials()
+        self.shown.close()
+        self._close()
+        self.display.line(
+            f"--address={self.settings.address}: the head node of the cluster no longer answers. All earlier results are "
+            f"kept. When it is back: sweep resume {self.folder.called}"
+        )
+        os._exit(2)
 
     def _interrupt_trials(self) -> None:
         is_spent = self.is_over() and not self.request()

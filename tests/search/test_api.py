@@ -77,7 +77,7 @@ def test_a_sweep_from_python_and_its_reader_take_mlflows_variable_for_the_experi
         (lambda: search.resume("none", 3), "none: no such sweep"),
         (lambda: search.resume("tiny", tracking_uri="nonsense"), "nonsense"),
         (lambda: search.resume("tiny", cpus_per_trial=float("nan")), "--cpus-per-trial=nan"),
-        (lambda: search.open("tiny").export(trial=77), "0077: tiny has no such trial"),
+        (lambda: search.open("tiny").export(trial=77), "--trial=0077: tiny has no such trial"),
         (lambda: search.open("tiny").confirm(seeds=1), "--seeds=1: an interval needs at least two seeds"),
     ],
 )
@@ -124,22 +124,26 @@ def test_a_completed_sweep_moves_to_another_store(home, trained_sweep, monkeypat
     assert search.open("tiny", console=QUIET).record.settings.address is None
 
 
-def test_a_sweep_continues_with_other_machines_and_remembers_them(home, monkeypatch):
+def test_a_sweep_continues_on_other_machines_and_what_these_refuse_stays_as_it_was(home, monkeypatch):
     import search.runner.sweep as sweep
 
     tried = []
 
     def refuse(start):
-        tried.append(start.settings)
+        it = start.settings
+        tried.append((it.address, it.gpus_per_trial, it.max_concurrent, it.accelerator))
         raise UserError("no machine")
 
     monkeypatch.setattr(sweep.Preparation, "run", refuse)
     monkeypatch.setattr(sweep, "probe_cluster", lambda address: None)
-    for changes in ({"address": "head:6379", "gpus_per_trial": 0.5}, {"cpus_per_trial": 3}, {"address": "local"}):
+    ledger = home / "sweeps" / "tiny" / "ledger.jsonl"
+    before = ledger.read_bytes()
+    placing = {"max_concurrent": 3, "accelerator": "A100"}
+    for changes in ({"address": "head:6379", "gpus_per_trial": 0.5}, placing, {}):
         with pytest.raises(UserError, match="no machine"):
             search.resume("tiny", 1, **changes, console=QUIET)
-    assert [given.address for given in tried] == ["head:6379", "head:6379", None]
-    assert [(given.gpus_per_trial, given.cpus_per_trial) for given in tried] == [(0.5, None), (0.5, 3), (0.5, 3)]
+    assert tried == [("head:6379", 0.5, None, None), (None, None, 3, "A100"), (None, None, None, None)]
+    assert ledger.read_bytes() == before
 
 
 def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home, monkeypatch):

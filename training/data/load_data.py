@@ -74,9 +74,7 @@ def _complete(spec: Data, loaded: object) -> ImageData:
     """Number the classes of images with labels, and split off the parts that are missing."""
     named = loaded if isinstance(loaded, Mapping) else {"train": loaded}
     if "train" not in named or not set(named) <= set(PARTS):
-        spec.refuse(
-            f"load returns the parts {', '.join(map(str, named))}", "Return train, and val and test if they exist."
-        )
+        spec.refuse(f"load returns the parts {', '.join(map(str, named))}", "Return train, and val and test if any.")
     pairs = {part: _pair(images) for part, images in named.items()}
     unlabelled = _find_unlabelled(pairs)
     listed = {

@@ -52,9 +52,7 @@ def require(wanted: str, *modules: str, otherwise: str = "") -> None:
     """
     for module in modules:
         if not is_installed(module):
-            message = (
-                f"{wanted}: {module} is not installed. Install it in the project's folder: {install_line(module)}."
-            )
+            message = f"{wanted}: {module} is not installed. Install it in the project folder: {install_line(module)}."
             raise UserError(f"{message} {otherwise}".rstrip())
 
 

@@ -51,9 +51,7 @@ def ui(
         print(f"{mask_secrets(uri)} is a tracking server and has its own UI: open it in a browser.")
         return
     if (file := sqlite_file(uri)) and not file.exists():
-        raise UserError(
-            f"--tracking-uri={uri}: no such database. Start a sweep first, or run this where one was started."
-        )
+        raise UserError(f"--tracking-uri={uri}: no such database. Start a sweep first, or go where one was started.")
     free = find_free_port(port)
     page = find_page(name, storage.absolute(), uri)
     used = "" if free == port else f"Port {port} is in use. "

@@ -180,9 +180,7 @@ def check_searched(record: SweepRecord) -> None:
     name = record.name
     record.refuse_missing()
     if record.folder.is_running():
-        raise UserError(
-            f"{name} is running: its best recipe is not known yet. Wait, or stop it: sweep stop {record.called}."
-        )
+        raise UserError(f"{name} is running: its best recipe is unknown. Wait, or stop it: sweep stop {record.called}.")
     if (replication := record.replication) is not None:
         raise UserError(f"{name} is itself a replication of {replication.of}. Name {replication.of} instead.")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
@@ -44,6 +46,7 @@ RAY_SETTINGS = {
 # Ray starts an idle worker for each CPU, which is not ready when the first trials need one: theirs start beside it.
 NO_IDLE_WORKERS = {"RAY_num_prestart_python_workers": "0", "RAY_prestart_worker_first_driver": "0"}
 
+LOOK_SECONDS = 1.0  # between two looks at a cluster's head node, and for its answer
 RECORD = list[tuple[PositiveInt, float]]
 
 
@@ -230,19 +233,40 @@ def _keep_token_private() -> None:
         (folder / "auth_token").chmod(0o600)
 
 
-def watch_servers() -> Callable[[], bool]:
-    """Return a function that tells whether a server of the Ray that this process started has ended.
+def watch_servers(address: str | None) -> Callable[[], float]:
+    """Return a function that tells for how many seconds Ray's servers have not answered: this process's, or a head node.
 
-    Tune goes on without them, and waits for trials that will never report. A Ray that was there before is not watched.
+    Tune goes on without them, and waits for trials that will never report.
     """
     servers = [child for child in psutil.Process().children() if child.name() in ("gcs_server", "raylet")]
+    if not servers and "://" not in (address or ""):
+        return _watch_head()
 
-    def is_lost() -> bool:
+    def silence() -> float:
         with suppress(psutil.NoSuchProcess):
-            return any(not server.is_running() or server.status() == psutil.STATUS_ZOMBIE for server in servers)
-        return True
+            ended = any(not server.is_running() or server.status() == psutil.STATUS_ZOMBIE for server in servers)
+            return math.inf if ended else 0.0
+        return math.inf
 
-    return is_lost
+    return silence
+
+
+def _watch_head() -> Callable[[], float]:
+    import ray
+
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    looked = answered = time.monotonic()
+
+    def silence() -> float:
+        nonlocal looked, answered
+        if time.monotonic() - looked > LOOK_SECONDS:
+            looked = time.monotonic()
+            with suppress(OSError):
+                socket.create_connection((host, int(port)), timeout=LOOK_SECONDS).close()
+                answered = looked
+        return looked - answered
+
+    return silence
 
 
 def write_own(path: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_list_names_missing_files_at_the_end(exported, photos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"\n", "it has no path of an image"), (b"\x89PNG\0\n", "it is not a text file")]
+    ("content", "words"), [(b"\n", "it has no path of an image"), (b"\x89PNG\0\n", "it is no text file")]
 )
 def test_a_list_without_paths_is_refused(content, words, exported, tmp_path):
     (tmp_path / "files.txt").write_bytes(content)

@@ -89,6 +89,19 @@ def test_a_terminal_shows_counts_the_best_trial_and_running_trials(width):
     assert "running 0000 1/27 50.0 %" in lines
 
 
+def test_a_lost_machine_is_one_line():
+    sweep = Sweep()
+    _, lines = play(sweep)
+    sweep.start(3)
+    sweep.report(3, 1, 0.5)
+    sweep.record("lost", 3, cause="preemption", reason="its node has died")
+    sweep.record("lost", 3, cause="worker", reason="the worker died")
+    assert lines()[1:] == [
+        "0003 lost its machine, and keeps 1 epoch: its node has died",
+        "0003 lost its worker, and keeps 1 epoch: the worker died",
+    ]
+
+
 @pytest.mark.parametrize("state", ["failed", "diverged", "stopped"])
 def test_a_sweep_without_a_completed_trial_has_no_best(state):
     sweep = Sweep("val_loss")

@@ -43,6 +43,13 @@ def test_a_resume_looks_at_the_images_and_leaves_the_address_of_a_cluster_in_the
     assert (looked, again.record.settings.address) == ([True], "auto")
 
 
+def test_a_resume_keeps_the_settings_of_the_one_before(run):
+    run()
+    search.resume("tiny-1", trials=1, address="debug", max_concurrent=7, console=QUIET)
+    again = search.resume("tiny-1", trials=1, address="debug", console=QUIET)
+    assert (len(again.trials), again.record.settings.max_concurrent) == (5, 7)
+
+
 def test_an_error_in_a_training_ends_the_sweep_with_its_traceback_and_a_resume_goes_on(run, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("training.train.train", lambda *_, **__: 1 / 0)

@@ -138,9 +138,7 @@ def _check_rows(spec: Manifest, rows: list[TableLine]) -> None:
         spec.refuse(f"line {bare.line} has no split, and others have", "Fill in all of them, or none.")
     # Only the first 1,000 files are checked: a table can be long, and its disk slow.
     if absent := next((row for row in rows[:1000] if not os.path.exists(row.path)), None):
-        spec.refuse(
-            f"line {absent.line}: there is no file {printable(absent.path)}", "Correct the path, or set data.root."
-        )
+        spec.refuse(f"line {absent.line}: there is no file {printable(absent.path)}", "Correct it, or set data.root.")
 
 
 def _split(spec: Manifest, rows: list[TableLine], missing: list[str]) -> dict[str, list[TableLine]]:
@@ -162,10 +160,6 @@ def _check_parts(spec: Manifest, parts: dict[str, list[TableLine]]) -> None:
         spec.refuse(f"its training part has {contents}", "A classifier needs at least two.")
     for name in ("val", "test"):
         if not parts[name] and name in spec.missing([]):
-            spec.refuse(
-                f"its {name} part has no image", "Assign images to it, add images or groups, or leave the column out."
-            )
+            spec.refuse(f"its {name} part has no image", "Assign images to it, add images, or leave the column out.")
         if new := next((row for row in parts[name] if row.label not in known), None):
-            spec.refuse(
-                f"label {new.label!r} (line {new.line}) is in {name} only", "Each class needs an image in train."
-            )
+            spec.refuse(f"label {new.label!r} (line {new.line}) is in {name} only", "A class needs an image in train.")

@@ -48,9 +48,7 @@ class Parquet(FileData):
 
     name: Literal["parquet"] = "parquet"
     root: str = Field(min_length=1, description="Path of the folder.")
-    image_column: str | None = Field(
-        None, min_length=1, description="Column of the images; null: the one that has some."
-    )
+    image_column: str | None = Field(None, min_length=1, description="Column of images; null: the one that has some.")
     label_column: str | None = Field(
         None, min_length=1, description="Column of the labels; null: the one of class labels, or the one named label."
     )

@@ -24,7 +24,5 @@ class CudnnBenchmark(Technique):
 
     def apply(self, setup: TrainingSetup) -> None:
         if setup.device == "cpu":
-            raise UserError(
-                "cudnn_benchmark.enabled=true needs a GPU: a CPU has no cuDNN. Use cudnn_benchmark.enabled=false."
-            )
+            raise UserError("cudnn_benchmark.enabled=true needs a GPU: a CPU has no cuDNN. Set it to false.")
         setup.set_trainer(benchmark=True)

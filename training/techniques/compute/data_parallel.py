@@ -33,9 +33,7 @@ class DataParallel(Technique):
     )
     changes_weights: ClassVar[bool] = False
 
-    devices: int = Field(
-        1, ge=1, le=1024, description="GPUs of one trial; without GPUs, processes that share its CPUs."
-    )
+    devices: int = Field(1, ge=1, le=1024, description="GPUs of a trial; without GPUs, processes that share its CPUs.")
     strategy: Literal["ddp", "fsdp"] = Field(
         "ddp",
         description="ddp: each device stores the whole model; fsdp: its share of the model and of the optimizer's state.",

@@ -38,9 +38,7 @@ class Precision(Technique):
         "highest",
         description="For 32-true on a GPU: high rounds products and convolutions to TF32, medium rounds products to bfloat16.",
     )
-    init_scale: float = Field(
-        INIT_SCALE, gt=0, description="First factor on the loss; it is halved when gradients overflow."
-    )
+    init_scale: float = Field(INIT_SCALE, gt=0, description="First factor on the loss, halved when gradients overflow.")
     growth_interval: int = Field(
         GROWTH_INTERVAL,
         ge=1,
@@ -67,9 +65,7 @@ class Precision(Technique):
 
         if self.mode == "16-mixed" and device == "cpu":
             # Lightning would silently train in bfloat16 instead.
-            raise UserError(
-                "precision.mode=16-mixed needs a GPU: a CPU has no float16 arithmetic. Use bf16-mixed or 32-true."
-            )
+            raise UserError("precision.mode=16-mixed needs a GPU: a CPU has no float16. Use bf16-mixed or 32-true.")
         if self.float32 != "highest" and (device == "cpu" or torch.cuda.get_device_capability() < (8, 0)):
             raise UserError(
                 f"precision.float32={self.float32} needs a GPU with TF32 arithmetic (compute capability 8.0 or higher). "

@@ -25,15 +25,11 @@ class AffineColour(Policy):
     backends: ClassVar[tuple[str, ...]] = ALL_BACKENDS
 
     policy: Literal["affine_colour"] = "affine_colour"
-    translate: float = Field(
-        0.05, ge=0, le=1, description="Largest shift, as a share of the image's side.", examples=[0.3]
-    )
+    translate: float = Field(0.05, ge=0, le=1, description="Largest shift, as a share of the side.", examples=[0.3])
     scale: float = Field(
         0.05, ge=0, lt=1, description="Largest enlargement: 0.05 means a factor from 1.0 to 1.05.", examples=[0.4]
     )
-    rotate: float = Field(
-        15.0, ge=0, le=180, description="Largest rotation in both directions, in degrees.", examples=[45.0]
-    )
+    rotate: float = Field(15.0, ge=0, le=180, description="Largest rotation both ways, in degrees.", examples=[45.0])
     rgb_shift: float = Field(
         15.0, ge=0, le=255, description="Largest shift of each colour, on a scale of 255.", examples=[60.0]
     )

@@ -20,9 +20,7 @@ class CutMix(Technique):
     needs_pairs: ClassVar[str] = "alpha"
     examples: ClassVar[Examples] = ({"cutmix": {"alpha": 1.0}},)
 
-    alpha: float = Field(
-        0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once per batch; 0: off."
-    )
+    alpha: float = Field(0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once a batch; 0: off.")
 
     def apply(self, setup: TrainingSetup) -> None:
         from torchvision.transforms import v2

@@ -26,9 +26,7 @@ class FMix(Technique):
     needs_pairs: ClassVar[str] = "alpha"
     examples: ClassVar[Examples] = ({"fmix": {"alpha": 1.0}},)
 
-    alpha: float = Field(
-        0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once per batch; 0: off."
-    )
+    alpha: float = Field(0.0, ge=0, description="The share λ that stays is drawn from Beta(α, α) once a batch; 0: off.")
     decay: float = Field(
         DECAY,
         gt=0,

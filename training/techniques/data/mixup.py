@@ -20,7 +20,7 @@ class MixUp(Technique):
     examples: ClassVar[Examples] = ({"mixup": {"alpha": 0.4}},)
 
     alpha: float = Field(
-        0.0, ge=0, description="The weight λ of an image is drawn from Beta(α, α) once per batch; 0: off."
+        0.0, ge=0, description="The weight λ of an image is drawn from Beta(α, α) once a batch; 0: off."
     )
 
     def apply(self, setup: TrainingSetup) -> None:

@@ -36,9 +36,7 @@ class ProgressiveResizing(Technique):
         {"progressive_resizing": {"start": 0.5, "growth": 0.4}},
     )
 
-    start: float = Field(
-        1.0, ge=0.25, le=1, description="Side of the images in the first epoch, divided by the full side."
-    )
+    start: float = Field(1.0, ge=0.25, le=1, description="Side in the first epoch, divided by the full side.")
     growth: float = Field(
         GROWTH, gt=0, le=1, description="Share of the epochs in which the side grows; then, and at last, it is full."
     )

@@ -54,9 +54,7 @@ class LinearProbe(Technique):
         if recipe.attention_pooling.is_on:
             return f"{c} does not fit attention_pooling, whose head is not linear: leave one out."
         if recipe.optimizer.lr in ("auto", "auto/3", "auto*3"):
-            return (
-                f"{c} with optimizer.lr={recipe.optimizer.lr}, which is found with a random head: give lr as a number."
-            )
+            return f"{c} with optimizer.lr={recipe.optimizer.lr}, found with a random head: give lr as a number."
         if not self.trains and recipe.optimizer.name == "prodigy":
             return "optimizer.name=prodigy has one rate for all parameters: linear_probe.trains=false does not fit."
         return None

@@ -19,9 +19,7 @@ class HeadLr(Technique):
     needs_trained_backbone: ClassVar[str] = "factor"
     examples: ClassVar[Examples] = ({"head_lr": {"factor": 10.0}},)
 
-    factor: float = Field(
-        1.0, ge=1, le=1e6, description="Learning rate of the head, divided by that of the rest of the model."
-    )
+    factor: float = Field(1.0, ge=1, le=1e6, description="Learning rate of the head, divided by that of the rest.")
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.model.stages import head_of

@@ -25,9 +25,7 @@ class L2Sp(Technique):
         {"l2_sp": {"alpha": 0.01, "beta": 0.01}, "backbone": {"name": "test_resnet", "weights": "letters"}},
     )
 
-    alpha: float = Field(
-        0.0, ge=0, description="Strength of the pull of the backbone towards its weights at the start."
-    )
+    alpha: float = Field(0.0, ge=0, description="Strength of the pull of the backbone to its weights at the start.")
     beta: float = Field(0.0, ge=0, description="Strength of the pull of the head, which is new, towards zero.")
 
     def apply(self, setup: TrainingSetup) -> None:

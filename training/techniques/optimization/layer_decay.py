@@ -20,9 +20,7 @@ class LayerDecay(Technique):
     needs_trained_backbone: ClassVar[str] = "factor"
     examples: ClassVar[Examples] = ({"layer_decay": {"factor": 0.8}},)
 
-    factor: float = Field(
-        1.0, gt=0, le=1, description="Learning rate of a layer, divided by that of the layer above it."
-    )
+    factor: float = Field(1.0, gt=0, le=1, description="Learning rate of a layer, divided by that of the layer above.")
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.model.stages import layers_of

@@ -13,9 +13,7 @@ from training.contract.schedule import Curve, Schedule
 from training.contract.view import RecipeView
 from training.errors import UserError
 
-FinalFactor = Annotated[
-    float, Field(ge=0, lt=1, description="Factor on lr at the end of each descent.", examples=[0.5])
-]
+FinalFactor = Annotated[float, Field(ge=0, lt=1, description="Factor on lr at the end of a descent.", examples=[0.5])]
 
 
 class Constant(Schedule):

@@ -26,9 +26,7 @@ class Snapshots(Technique):
     )
     changes_weights: ClassVar[bool] = False
 
-    members: int = Field(
-        0, ge=0, le=20, description="Number of the last minima whose predictions are averaged; 0: off."
-    )
+    members: int = Field(0, ge=0, le=20, description="Number of last minima whose predictions are averaged; 0: off.")
 
     def apply(self, setup: TrainingSetup) -> None:
         from training.callbacks.snapshots import SnapshotKeeper

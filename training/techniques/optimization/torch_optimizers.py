@@ -75,9 +75,7 @@ class RmsProp(_OfTorch):
     name: Literal["rmsprop"] = "rmsprop"
     lr: Lr = 0.001
     alpha: Beta2 = 0.99
-    momentum: float = Field(
-        0.0, ge=0, lt=1, description="Share of the last step that is added to the next.", examples=[0.5]
-    )
+    momentum: float = Field(0.0, ge=0, lt=1, description="Share of the last step added to the next.", examples=[0.5])
     weight_decay: WeightDecay = 0.0
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock, patch
 
 import psutil
@@ -16,11 +17,11 @@ import ray
 
 from search.cli.inspect.mlflow_ui import find_free_port
 from search.runner.interrupt import Interrupted, listen
-from search.runner.machines import preparation
+from search.runner.machines import preparation, ray_process
 from search.runner.machines.capacity import plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes
 from search.runner.machines.preparation import MachineFacts, input_key, inputs_of, prepare_cluster, prepare_machine
-from search.runner.machines.ray_process import RAY_SETTINGS, start_ray, without_secrets
+from search.runner.machines.ray_process import RAY_SETTINGS, start_ray, watch_servers, without_secrets
 from spaces.load import load_space
 from training.contract.specs import Backbone
 from training.errors import UserError
@@ -305,6 +306,23 @@ def test_a_cluster_that_does_not_answer_where_ray_looks_for_it_is_refused_at_onc
         UserError, match=rf"{head}: no Ray cluster answers there\. Ray looks there .* of --address=auto"
     ):
         start_ray("auto")
+
+
+def test_a_head_node_is_silent_from_its_last_answer_on(monkeypatch):
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(ray_process, "time", clock)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=address))
+        silence = watch_servers("auto")
+        clock.now = 5.0
+        assert silence() == 0
+    clock.now = 12.0
+    assert silence() == 7
+    clock.now = 12.5
+    assert silence() == 7  # it is asked once a second
+    clock.now = 40.0
+    assert silence() == 35
 
 
 @pytest.mark.parametrize(("address", "is_local"), [(None, True), ("head:6379", False)])

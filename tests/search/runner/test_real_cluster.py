@@ -1,0 +1,93 @@
+"""A cluster as docs/cluster.md starts it, and one whose head node is lost while a sweep runs, and comes back."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ledger.file import read_events
+from search.cli.inspect.mlflow_ui import find_free_port
+from tests.real_sweeps import FAST, call, check_truth, environment, mlflow_runs, reports, start, wait_for
+
+ROOT = Path(__file__).parents[3]
+
+
+@contextmanager
+def head_node(port):
+    """Ray's processes of a head node; none is left at the end."""
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
+    command += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
+    head = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    try:
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            assert head.poll() is None
+            time.sleep(0.1)
+        yield head
+    finally:
+        end_all(head)
+
+
+def end_all(head):
+    for process in [*psutil.Process(head.pid).children(recursive=True), head] if head.poll() is None else []:
+        process.kill()
+    head.wait()
+
+
+@pytest.mark.cluster
+def test_the_lines_of_the_page_start_a_cluster_with_a_token(tmp_path):
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    [lines] = re.findall(r"^## 4. Start Ray\n\n```\n(.*?)```", page, flags=re.DOTALL | re.MULTILINE)
+    address = socket.gethostbyname(socket.gethostname())
+    script = lines.replace("HEAD", address).replace("6379", str(find_free_port(22_000)))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = environment(HOME=str(tmp_path), PATH=path, RAY_TMPDIR=tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        variables.pop(name, None)
+    try:
+        done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr
+        active = done.stdout.partition("Active:")[2].partition("Pending:")[0]
+        assert active.count("node_") == 2, done.stdout
+    finally:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("RAY_TMPDIR") == variables["RAY_TMPDIR"]:
+                    process.kill()
+        shutil.rmtree(variables["RAY_TMPDIR"], ignore_errors=True)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_a_lost_head_ends_the_driver_in_one_sentence_and_the_sweep_continues_when_it_is_back(folder):
+    port = find_free_port(21_000)
+    address, ledger = f"127.0.0.1:{port}", folder / "sweeps" / "headless" / "ledger.jsonl"
+    with head_node(port) as head:
+        driver = start(
+            folder, "run", "tiny.yaml", "--name", "headless", "--trials", "20", "--address", address, command=FAST
+        )
+        try:
+            wait_for(ledger, lambda events: len(reports(events)) >= 2, driver)
+            end_all(head)
+            printed = driver.communicate(timeout=200)[0]
+        finally:
+            driver.kill()
+    assert f"--address={address}: the head node of the cluster no longer answers." in printed
+    assert "sweep resume headless" in printed
+    assert "Traceback" not in printed
+    assert driver.returncode == 2
+    assert list(read_events(ledger))[-2].event == "close"
+    assert [run.info.status for run in mlflow_runs(folder, "headless")[1] if "trial" not in run.data.tags] == ["KILLED"]
+    with head_node(port):
+        call(folder, "resume", "headless", command=FAST)
+    check_truth(folder, "headless", 20)
