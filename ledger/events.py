@@ -202,9 +202,7 @@ class TrialLost(TrialEvent):
 
     event: Literal["lost"] = "lost"
     reason: str = Field(description="The reason that Ray gives.")
-    cause: LossCause = Field(
-        "worker", description="worker: it died by itself; preemption: its node was lost or drained."
-    )
+    cause: LossCause = Field("worker", description="worker: it died; preemption: its node was lost or drained.")
 
 
 class TrialEnded(TrialEvent):

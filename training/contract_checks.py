@@ -24,9 +24,7 @@ ALL = 10**9  # more images than a data set has, so that all are evaluated
 
 def _class_of(name: str) -> type[Technique]:
     if name not in (known := Recipe.plugin_techniques()):
-        raise UserError(
-            f"{name}: no plugin has this technique. Load its file first; there are: {', '.join(known) or 'none'}."
-        )
+        raise UserError(f"{name}: no plugin has it. Load its file first; there are: {', '.join(known) or 'none'}.")
     return type(Recipe.model_fields[name].default)
 
 

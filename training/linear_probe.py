@@ -65,9 +65,7 @@ def start_head(classifier: Classifier, part: ImagePart, workers: int) -> None:
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(weight))
         if head.bias is None:
-            raise UserError(
-                f"linear_probe.c={c}: the head of {type(classifier.model).__name__} has no bias. Use c=off."
-            )
+            raise UserError(f"linear_probe.c={c}: the head of {type(classifier.model).__name__} has no bias. Use off.")
         head.bias.copy_(torch.from_numpy(bias))
 
 

@@ -298,12 +298,10 @@ def find_other_code(values: object, *, is_recorded: bool = False) -> str | None:
         if here == STAND_IN and is_recorded:
             continue
         if here in (None, STAND_IN) and not (here is None and key == field and field in Recipe.model_fields):
-            return (
-                f"This recipe uses the {what} ({recorded}): give its file with --plugin FILE, or install its package."
-            )
+            return f"This recipe has the {what} ({recorded}): give its file with --plugin FILE, or install its package."
         if here not in (None, recorded):
             return (
-                f"This recipe uses the {what} ({recorded}), and the one that is loaded is another version of it ({here}): "
+                f"This recipe has the {what} ({recorded}), and the one that is loaded is another version of it ({here}): "
                 f"give the recorded one with --plugin. To train a recipe's file with the other, remove {field}.{CODE}."
             )
     return None

@@ -175,7 +175,7 @@ def _check_summary(summary: object, path: Path) -> None:
         raise UserError(f"{path}: the export is damaged (it is not a mapping). Make it again: sweep export NAME.")
     if summary.get("format") != FORMAT:
         raise UserError(
-            f"{path}: format {summary.get('format')} is not the {FORMAT} that this version reads. Export it again."
+            f"{path}: format {summary.get('format')} is not {FORMAT}, which this version reads. Export again."
         )
     classes = summary.get("classes")
     if not (isinstance(classes, list) and len(classes) > 1 and all(isinstance(name, str) for name in classes)):

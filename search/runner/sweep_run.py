@@ -223,9 +223,7 @@ class SweepRun:
                 "except for its runs in MLflow."
             )
         if fatal:
-            raise UserError(
-                f"{fatal}. The sweep ended; all earlier results are kept. Solve this problem first. {self._way_on}"
-            )
+            raise UserError(f"{fatal}. The sweep ended; all results are kept. Solve this problem first. {self._way_on}")
         if isinstance(crash, Exception):
             crash.add_note(f"This is an error in the program. All earlier results are kept. {self._way_on}")
             raise crash

@@ -6,7 +6,9 @@ conditions across techniques: the sampler sees conditional parameters, as inside
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +16,6 @@ from pydantic import ValidationError
 
 from spaces.parameters.domains import Scalar, Tree, find_parameters, format_value
 from spaces.parameters.draws import EveryTrial, OptunaTrial, Params, count, draw, draw_every
-from training.contract.part import Part
 from training.contract.technique import can_conflict, find_conflict
 from training.recipe import Recipe
 from training.schema import slot_of
@@ -36,13 +37,45 @@ class Assignment:
 
 
 class _Draft:
-    """A partial recipe: the fields that are drawn so far."""
+    """A partial recipe: the fields that are drawn so far. `asked` are those that were read."""
 
     def __init__(self, fields: dict[str, object]) -> None:
-        self.__dict__.update(fields)
+        self._fields = fields
+        self.asked: set[str] = set()
 
     def __getattr__(self, field: str) -> object:
-        raise _Undrawn(field)
+        self.asked.add(field)
+        if (value := self._fields.get(field)) is None:
+            raise _Undrawn(field)
+        return value
+
+
+class _Drawn:
+    """The fields that are drawn so far. A part is asked for conflicts again only after a field that it reads is drawn."""
+
+    def __init__(self, fields: dict[str, object]) -> None:
+        self.fields = fields
+        self._readers: defaultdict[str, set[str]] = defaultdict(set)
+        self._conflict = any(self._finds_conflict(field, fields) for field in fields)
+
+    def refuses(self, field: str, value: object) -> bool:
+        """Whether there is a conflict if a field has this value."""
+        fields = {**self.fields, field: value}
+        return self._conflict or any(self._finds_conflict(name, fields) for name in (field, *self._readers[field]))
+
+    def add(self, field: str, value: object) -> None:
+        self._conflict = self.refuses(field, value)
+        self.fields[field] = value
+
+    def _finds_conflict(self, name: str, fields: dict[str, object]) -> bool:
+        if not can_conflict(part := fields[name]):
+            return False
+        draft, found = _Draft(fields), None
+        with suppress(_Undrawn):
+            found = find_conflict(name, part, cast(Recipe, draft))
+        for field in draft.asked:
+            self._readers[field].add(name)
+        return found is not None
 
 
 def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], trial: OptunaTrial) -> dict[str, Tree]:
@@ -58,15 +91,16 @@ def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], tri
     """
     fixed = {field: _read(field, value) for field, value in tree.items() if field not in assignments}
     default = Recipe()
-    known = {field: getattr(default, field) for field in Recipe.model_fields if field not in tree} | fixed
+    drawn = _Drawn({field: getattr(default, field) for field in Recipe.model_fields if field not in tree} | fixed)
     values: dict[str, Tree] = {}
     for field, part in tree.items():
         field_assignments = assignments.get(field, [])
         is_choice = len(field_assignments) > 1
-        fitting = [it for it in field_assignments if is_choice and not _conflicts({**known, field: it.value})]
+        fitting = [it for it in field_assignments if is_choice and not drawn.refuses(field, it.value)]
         narrows = 0 < len(fitting) < len(field_assignments)
         values[field] = draw(part, _Narrowed(trial, fitting) if narrows else trial, field)
-        known[field] = _read(field, values[field])
+        if field in assignments:
+            drawn.add(field, _read(field, values[field]))
     return values
 
 
@@ -126,18 +160,6 @@ class Retrace:
         return self.used[name]
 
     suggest_categorical = suggest_float = suggest_int = _answer
-
-
-def _conflicts(fields: dict[str, object]) -> bool:
-    draft = cast(Recipe, _Draft({field: value for field, value in fields.items() if value is not None}))
-    return any(_conflict(field, part, draft) for field, part in fields.items() if can_conflict(part))
-
-
-def _conflict(field: str, part: Part, draft: Recipe) -> str | None:
-    try:
-        return find_conflict(field, part, draft)
-    except _Undrawn:
-        return None
 
 
 def _read(field: str, values: Tree) -> object:

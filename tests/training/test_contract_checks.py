@@ -105,7 +105,7 @@ def test_a_file_that_keeps_the_contract_passes_every_check(tmp_path):
 
 def test_a_technique_that_no_plugin_has_is_refused_in_a_sentence():
     for check in CHECKS:
-        with pytest.raises(UserError, match="growht: no plugin has this technique"):
+        with pytest.raises(UserError, match="growht: no plugin has it"):
             check("growht")
 
 

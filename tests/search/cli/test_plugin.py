@@ -70,9 +70,7 @@ def test_the_page_shows_data_and_a_backbone_that_train(page, capsys):
     assert len(re.findall(r"code: sha256-\w{16}", recipe)) == 2
     assert load_recipe("trained/recipe.yaml").backbone.name == "small_net"
     plugins.forget()
-    with pytest.raises(
-        UserError, match=r"This recipe uses the data shapes \(sha256-\w+\): give its file with --plugin"
-    ):
+    with pytest.raises(UserError, match=r"This recipe has the data shapes \(sha256-\w+\): give its file with --plugin"):
         load_recipe("trained/recipe.yaml")
 
 
@@ -118,7 +116,7 @@ def test_a_recipes_file_and_a_ledger_name_version_and_hash_but_no_file(page):
         assert re.search(r"1\.0 sha256-\w{16}", text)
         assert ".py" not in text
     plugins.forget()
-    needs = r"This recipe uses the technique input_noise \(1\.0 sha256-\w+\): give its file with --plugin"
+    needs = r"This recipe has the technique input_noise \(1\.0 sha256-\w+\): give its file with --plugin"
     with pytest.raises(UserError, match=needs):
         load_recipe("recipe.yaml")
     with pytest.raises(UserError, match=needs):

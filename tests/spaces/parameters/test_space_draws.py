@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spaces.load import load_space
+from spaces.parameters import conditions
 from spaces.parameters.domains import Choice, IntUniform, Uniform
-from spaces.parameters.draws import GridTrial, count, draw, draw_every
+from spaces.parameters.draws import GridTrial, RandomTrial, count, draw, draw_every
 from spaces.search import Search
 from spaces.space import Space
 from training.errors import UserError
@@ -110,6 +111,22 @@ def test_an_option_that_conflicts_with_earlier_values_is_not_sampled(load):
     assert {rank for rank, level, *_ in seen if level == "full"} == {0}
     levels = itertools.product([4, 16, 0], ["last", "most", "full"])
     assert {(rank, level) for rank, level, *_ in seen} == set(levels) - {(4, "full"), (16, "full")}
+
+
+def test_parts_that_do_not_read_a_field_need_not_be_asked_about_it(monkeypatch):
+    asked, refuses = [], conditions._Drawn.refuses
+
+    def compare(self, field, value):
+        found = refuses(self, field, value)
+        assert found == conditions._Drawn({**self.fields, field: value})._conflict  # which asks all of them
+        asked.append(found)
+        return found
+
+    space = load_space("full")
+    monkeypatch.setattr(conditions._Drawn, "refuses", compare)
+    space.suggest(RandomTrial(0))
+    assert len(asked) > 100
+    assert 0 < sum(asked) < len(asked)
 
 
 def test_a_space_with_only_conflicts_is_checked_at_the_draw(load):

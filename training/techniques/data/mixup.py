@@ -19,9 +19,7 @@ class MixUp(Technique):
     needs_pairs: ClassVar[str] = "alpha"
     examples: ClassVar[Examples] = ({"mixup": {"alpha": 0.4}},)
 
-    alpha: float = Field(
-        0.0, ge=0, description="The weight λ of an image is drawn from Beta(α, α) once a batch; 0: off."
-    )
+    alpha: float = Field(0.0, ge=0, description="The weight λ of an image is from Beta(α, α), once a batch; 0: off.")
 
     def apply(self, setup: TrainingSetup) -> None:
         from torchvision.transforms import v2

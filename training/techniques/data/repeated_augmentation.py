@@ -27,9 +27,7 @@ class RepeatedAugmentation(Part):
         field = f"repeated_augmentation.repeats={self.repeats}"
         is_random = recipe.random_crop.name != "none" or recipe.flip.probability > 0
         if not is_random and recipe.augmentation.policy == "none" and not recipe.random_erasing.is_on:
-            return (
-                f"{field} would show equal copies: set random_crop, flip, augmentation or random_erasing, or repeats=1."
-            )
+            return f"{field} shows equal copies: set random_crop, flip, augmentation or random_erasing, or repeats=1."
         if recipe.batch_size != "auto" and recipe.batch_size < 2 * self.repeats:
             return f"{field} needs batches of two images and their copies: raise batch_size={recipe.batch_size}, or lower it."
         return None

@@ -34,9 +34,7 @@ class RandAugment(Policy):
     backends: ClassVar[tuple[str, ...]] = ("albumentations", "dali")
 
     policy: Literal["rand_augment"] = "rand_augment"
-    num_ops: int = Field(
-        2, ge=1, le=8, description="Number of changes of each image, one after the other.", examples=[1]
-    )
+    num_ops: int = Field(2, ge=1, le=8, description="Number of changes of an image, one after another.", examples=[1])
     magnitude: int = Field(
         9, ge=1, le=STRENGTHS - 1, description=f"Strength of each change, from 0 to {STRENGTHS - 1}.", examples=[20]
     )
@@ -54,9 +52,7 @@ class AugMix(Policy):
 
     policy: Literal["augmix"] = "augmix"
     severity: int = Field(3, ge=1, le=10, description="Strength of each change.", examples=[8])
-    mixture_width: int = Field(
-        3, ge=1, le=10, description="Number of chains; each has one to three changes.", examples=[1]
-    )
+    mixture_width: int = Field(3, ge=1, le=10, description="Chains, each of one to three changes.", examples=[1])
     alpha: float = Field(
         1.0,
         gt=0,

@@ -29,7 +29,7 @@ class Distillation(Technique):
     examples: ClassVar[Examples] = ({"distillation": {"teacher": "exports/teacher"}},)
 
     teacher: str | None = Field(
-        None, min_length=1, description="Folder of an export or of a trial, or a best.ckpt; null: off."
+        None, min_length=1, description="Folder of an export or trial, or best.ckpt; null: off."
     )
     weight: float = Field(0.5, gt=0, le=1, description="Weight of the teacher; the rest is that of the labels.")
     temperature: float = Field(

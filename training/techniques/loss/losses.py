@@ -89,9 +89,7 @@ class Focal(Loss):
     """Less loss for images that are already predicted with confidence (Lin et al. 2017, equation 4)."""
 
     name: Literal["focal"] = "focal"
-    gamma: float = Field(
-        2.0, gt=0, le=10, description="The loss is multiplied by (1 - probability)^gamma.", examples=[1.0]
-    )
+    gamma: float = Field(2.0, gt=0, le=10, description="Factor on the loss: (1 - probability)^gamma.", examples=[1.0])
 
     def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         log_probabilities = logits.log_softmax(1)

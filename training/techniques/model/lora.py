@@ -58,9 +58,7 @@ class Lora(Technique):
         description="Train direction and length of each row of a weight separately (weight-decomposed, DoRA).",
         examples=[True],
     )
-    rank_stabilised: bool = Field(
-        False, description="Multiply by alpha / √rank, not alpha / rank (rsLoRA).", examples=[True]
-    )
+    rank_stabilised: bool = Field(False, description="Use alpha / √rank, not alpha / rank (rsLoRA).", examples=[True])
     b_rate: float = Field(
         1.0,
         ge=1,

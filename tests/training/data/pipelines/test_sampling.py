@@ -68,7 +68,7 @@ def test_copies_of_an_image_are_in_one_batch_and_differ(tiny_recipe):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "repeats=3 would show equal copies: set random_crop"),
+        ({}, "repeats=3 shows equal copies: set random_crop"),
         (
             {"flip": {"probability": 0.5}, "batch_size": 4},
             "needs batches of two images and their copies: raise batch_size=4",
