@@ -190,7 +190,7 @@ def change_requests(home: Path) -> Iterator[tuple[str, str]]:
 
 LEAST = {"a ledger": 750, "the summary of an export": 130, "a space": 170, "a table": 130, "a request": 20}
 SOURCES: dict[str, tuple[Callable[[Path], Iterator[tuple[str, str]]], int]] = {
-    "a ledger": (change_ledgers, 5),
+    "a ledger": (change_ledgers, 4),
     "the summary of an export": (change_summaries, 1),
     "a space": (change_recipes, 2),
     "a table": (change_tables, 1),

@@ -22,7 +22,7 @@ DEMO = [
 
 @pytest.mark.parametrize("draws", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_random_recipes_of_the_full_space_train(draws, tmp_path):
-    space, notes = fit_to_cluster(load_space("full", DEMO), can_bf16=False, has_gpus=False)
+    space, notes = fit_to_cluster(load_space("full", DEMO), can_bf16=True, has_gpus=False)
     assert {note.split("=")[0].split()[-1] for note in notes} == {
         "precision.mode",
         "precision.float32",

@@ -200,7 +200,7 @@ Classifier.training_step = hang
 def test_a_device_that_hangs_ends_the_training_and_the_checkpoint_before_it_counts(tmp_path, monkeypatch):
     monkeypatch.setattr("training.loop.trainer.STEP_SECONDS", 10.0)
     monkeypatch.setattr(
-        parallel, "PROGRAM", parallel.PROGRAM.replace("from training", f"exec({HANGS!r}); from training")
+        parallel, "PROGRAM", parallel.PROGRAM.replace("from training", f"exec({HANGS!r}); from training", 1)
     )
     # A report that takes longer than a step is no hang: the other device waits for it.
     reported = []
