@@ -93,7 +93,7 @@ def test_a_kind_of_ones_own_trains_and_is_recorded_with_the_hash_of_its_file(fam
     assert read_recipe(recorded) == read_recipe({family: KINDS[family]})
     plugins.forget()
     name = next(iter(KINDS[family].values()))
-    with pytest.raises(UserError, match=rf"uses the {family} {name} \(sha256-\w+\): give its file with --plugin FILE"):
+    with pytest.raises(UserError, match=rf"has the {family} {name} \(sha256-\w+\): give its file with --plugin FILE"):
         read_recipe(recorded)
 
 

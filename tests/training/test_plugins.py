@@ -118,7 +118,7 @@ def test_a_recipe_records_version_and_hash_and_cannot_be_read_without_the_file(f
     assert Recipe.model_validate_json(recorded) == read_recipe(ON)
     plugins.forget()
     with pytest.raises(
-        UserError, match=r"uses the technique input_noise \(1\.0 sha256-\w+\): give its file with --plugin"
+        UserError, match=r"has the technique input_noise \(1\.0 sha256-\w+\): give its file with --plugin"
     ):
         Recipe.model_validate_json(recorded)
 

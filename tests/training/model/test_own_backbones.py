@@ -64,7 +64,7 @@ def test_the_recipe_records_the_hash_and_other_recipes_do_not():
     assert "code" not in Recipe().model_dump()["backbone"]
     recorded = read_recipe({"backbone": OWN}).model_dump()
     plugin_kinds.forget_kinds()
-    with pytest.raises(UserError, match=r"uses the backbone small_net \(sha256-0\): give its file with --plugin"):
+    with pytest.raises(UserError, match=r"has the backbone small_net \(sha256-0\): give its file with --plugin"):
         read_recipe(recorded)
     with pytest.raises(UserError, match=r"backbone\.name=small_net with source=own: none is loaded"):
         build_model(read_recipe({"backbone": OWN}).backbone, 5, 32)
