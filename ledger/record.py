@@ -181,7 +181,7 @@ class SweepRecord:
         return describe_missing(self.missing)
 
     def find_trial(self, text: str, option: str = "") -> Trial:
-        """Return the trial that the user named, such as `0007` or `7`, after `option`."""
+        """Return the trial that the user named, such as `0007` or `7`. A refusal begins with the `option` that named it."""
         trials = self.trials.by_number
         if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in trials:
             return trials[int(text)]

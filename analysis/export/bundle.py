@@ -153,7 +153,7 @@ def read_facts(folder: Path, form: Form = "torch") -> tuple[Recipe, Summary]:
     _check_summary(summary, folder / "summary.json")
     recipe = load_recipe(folder / "recipe.yaml")
     if not isinstance(recipe.preprocessing.image_size, int):
-        raise UserError(f"{folder}/recipe.yaml: an export has no preprocessing.image_size=auto. Export it again.")
+        raise UserError(f"{folder}/recipe.yaml: an export cannot have preprocessing.image_size=auto. Export it again.")
     return recipe, summary
 
 

@@ -84,7 +84,7 @@ def conclude_replication(replicated: Replicated, console: Console) -> Ablation |
 
 
 def show(conclusion: Conclusion) -> RenderableType:
-    """Return a table between sentences."""
-    columns = [Column(title, rank=int(title == "value")) for title in conclusion.columns]  # it is left out if need be
+    """Return a table between sentences. In a narrow window it has no column `value`."""
+    columns = [Column(title, rank=int(title == "value")) for title in conclusion.columns]
     table = Columns(columns, conclusion.rows, whole=len(conclusion.rows))
     return Group(Text(conclusion.above), Text(""), table, Text(""), *map(Text, conclusion.below))

@@ -26,9 +26,7 @@ PREDICTED = 1000  # validation images at most, evenly from all
 def write_report(record: SweepRecord, out: Path, say: Callable[[str], None]) -> Findings:
     """Write the page, and return what it shows."""
     if made := record.replication:
-        raise UserError(
-            f"{record.name}: it is a replication of {made.of}. Its page is from: sweep {made.kind} {made.of}"
-        )
+        raise UserError(f"{record.name}: it is a replication of {made.of}. Its own page: sweep {made.kind} {made.of}")
     findings = find(make_tables(record))
     write_page(out, render_report(findings, find_mistakes(record, say)))
     return findings

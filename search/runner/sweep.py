@@ -133,7 +133,8 @@ def resume_sweep(
             return _deliver(record, tracking, is_moved)
         display.line(describe_progress(record))
         began = time.monotonic()
-        with resumable(folder.called), display.start(began):
+        added = f" --trials {more_trials}" if more_trials else ""  # not in the ledger yet
+        with resumable(folder.called + added), display.start(began):
             # The ledger has all results, so a server that does not answer can get them later.
             prepared = Preparation(record.space, settings, folder.path.parent, tracking, display, patient=True).run()
         if prepared.dataset:

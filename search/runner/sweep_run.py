@@ -114,10 +114,8 @@ class SweepRun:
         """Run the trials. Returns what ended them before their time, unless `fatal` has the reason."""
         left = self.seconds_left if self.budget else None
         crash: Exception | RayLost | None = None
-        with self.shown:
-            self.shown.enter_context(
-                self.display.training(self.controller, lambda: self.capacity.slots, left, self.began)
-            )
+        with self.shown as shown:
+            shown.enter_context(self.display.training(self.controller, lambda: self.capacity.slots, left, self.began))
             try:
                 self.prepared.execute(self)
             except Interrupted:  # the request has recorded the signal
@@ -168,15 +166,17 @@ class SweepRun:
             self.display.line("Ctrl-C: waiting for the workers to end. Press it again to end them at once.")
 
     def abandon(self) -> None:
-        """End this process from another thread: a lost head node holds the main one, until Ray ends it without a word."""
-        self._interrupt_trials()
-        self.shown.close()
-        self._close()
-        self.display.line(
-            f"--address={self.settings.address}: the head node of the cluster no longer answers. All earlier results are "
-            f"kept. When it is back: sweep resume {self.folder.called}"
-        )
-        os._exit(2)
+        """End this process from another thread: the main one waits for a lost head node, until Ray ends it without a word."""
+        try:
+            self._interrupt_trials()
+            self.shown.close()
+            self.display.line(
+                f"--address={self.settings.address}: the head node of the cluster no longer answers. All earlier results "
+                f"are kept. When it is back: sweep resume {self.folder.called}"
+            )
+            self._close()
+        finally:
+            os._exit(2)
 
     def _interrupt_trials(self) -> None:
         is_spent = self.is_over() and not self.request()

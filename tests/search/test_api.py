@@ -145,6 +145,14 @@ def test_a_sweep_continues_on_other_machines_and_what_these_refuse_stays_as_it_w
     assert tried == [("head:6379", 0.5, None, None), (None, None, 3, "A100"), (None, None, None, None)]
     assert ledger.read_bytes() == before
 
+    def interrupt(start):
+        raise Interrupted(2)
+
+    monkeypatch.setattr(sweep.Preparation, "run", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="Continue with: sweep resume tiny --trials 3"):
+        search.resume("tiny", 3, console=QUIET)
+    assert ledger.read_bytes() == before
+
 
 def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home, monkeypatch):
     import search.runner.sweep as sweep

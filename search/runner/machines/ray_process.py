@@ -46,7 +46,7 @@ RAY_SETTINGS = {
 # Ray starts an idle worker for each CPU, which is not ready when the first trials need one: theirs start beside it.
 NO_IDLE_WORKERS = {"RAY_num_prestart_python_workers": "0", "RAY_prestart_worker_first_driver": "0"}
 
-LOOK_SECONDS = 1.0  # between two looks at a cluster's head node, and for its answer
+LOOK_SECONDS = 1.0  # between two looks at a cluster's head node
 RECORD = list[tuple[PositiveInt, float]]
 
 
@@ -234,7 +234,7 @@ def _keep_token_private() -> None:
 
 
 def watch_servers(address: str | None) -> Callable[[], float]:
-    """Return a function that tells for how many seconds Ray's servers have not answered: this process's, or a head node.
+    """Return a function that tells for how many seconds Ray's servers have not answered; those that ended never will.
 
     Tune goes on without them, and waits for trials that will never report.
     """
@@ -254,15 +254,15 @@ def watch_servers(address: str | None) -> Callable[[], float]:
 def _watch_head() -> Callable[[], float]:
     import ray
 
-    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    head = ray.get_runtime_context().gcs_address
     looked = answered = time.monotonic()
 
     def silence() -> float:
         nonlocal looked, answered
         if time.monotonic() - looked > LOOK_SECONDS:
             looked = time.monotonic()
-            with suppress(OSError):
-                socket.create_connection((host, int(port)), timeout=LOOK_SECONDS).close()
+            with suppress(UserError):
+                probe_cluster(head)
                 answered = looked
         return looked - answered
 

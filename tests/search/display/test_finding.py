@@ -58,5 +58,5 @@ def test_a_replication_refers_to_the_command_that_has_its_finding(record, kind):
     assert describe_finding(replicated) == [
         f"This sweep is a replication of first. See its finding with: sweep {kind} first"
     ]
-    with pytest.raises(UserError, match=rf"a replication of first\. Its page is from: sweep {kind} first"):
+    with pytest.raises(UserError, match=rf"a replication of first\. Its own page: sweep {kind} first"):
         report_sweep(replicated, Path("report.html"), Console())

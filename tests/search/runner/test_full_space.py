@@ -30,7 +30,7 @@ def test_random_recipes_of_the_full_space_train(draws, tmp_path):
         "data_parallel.devices",
     }
     # With this seed every technique is on in some of the first recipes; snapshots are drawn rarely.
-    trial, switched_on = RandomTrial(seed=2), set()
+    trial, switched_on = RandomTrial(seed=23), set()
     threads = torch.get_num_threads()
     for number in range(draws):
         recipe = read_recipe(space.suggest(trial))

@@ -45,20 +45,26 @@ def end_all(head):
 
 
 @pytest.mark.cluster
-def test_the_lines_of_the_page_start_a_cluster_with_a_token(tmp_path):
-    page = (ROOT / "docs" / "cluster.md").read_text()
-    [lines] = re.findall(r"^## 4. Start Ray\n\n```\n(.*?)```", page, flags=re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize(("page", "title"), [("docs/cluster.md", "4. Start Ray"), ("README.md", "A cluster")])
+def test_the_lines_of_a_page_start_a_cluster_with_a_token(page, title, tmp_path):
+    [lines] = re.findall(
+        rf"^## {title}\n[^`]*```\n(.*?)(?:^sweep run|```)", (ROOT / page).read_text(), flags=re.S | re.M
+    )
     address = socket.gethostbyname(socket.gethostname())
     script = lines.replace("HEAD", address).replace("6379", str(find_free_port(22_000)))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     variables = environment(HOME=str(tmp_path), PATH=path, RAY_TMPDIR=tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
         variables.pop(name, None)
+    joined = variables | {"RAY_AUTH_MODE": "token"}
     try:
         done = subprocess.run(["bash", "-ec", script], env=variables, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
-        active = done.stdout.partition("Active:")[2].partition("Pending:")[0]
-        assert active.count("node_") == 2, done.stdout
+        deadline, status = time.monotonic() + 60, done.stdout
+        while status.partition("Active:")[2].partition("Pending:")[0].count("node_") < 2:
+            assert time.monotonic() < deadline, status  # a node is shown some seconds after it has joined
+            time.sleep(1)
+            status = subprocess.run(["ray", "status"], env=joined, capture_output=True, text=True, timeout=60).stdout
     finally:
         for process in psutil.process_iter():
             with suppress(psutil.Error):
