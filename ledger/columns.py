@@ -79,6 +79,7 @@ COLUMNS = [
     TrialColumn(
         "ece", float | None, lambda trial: trial.kept_metrics.get("val_ece"), "calibration error", "ECE", tables=COST
     ),
+    TrialColumn("host", str | None, lambda trial: trial.host, tables=DATA),
     TrialColumn("started", float, lambda trial: trial.started, tables=("frame",)),
     TrialColumn("ended", float | None, lambda trial: trial.ended, tables=("frame",)),
 ]

@@ -20,7 +20,7 @@ State = Literal["running", "completed", "stopped", "diverged", "out_of_memory", 
 EndState = Literal["completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 SweepState = Literal["completed", "interrupted", "time_budget"]
 Origin = Literal["probe", "baseline", "sampler", "warm_start", "added", "listed", "single"]
-LossCause = Literal["worker", "preemption"]
+LossCause = Literal["worker", "preemption", "share"]
 ReplicationKind = Literal["confirm", "ablate"]
 Dataset = Mapping[str, bool | int | float | str | None]  # name, digest and sizes of the data
 LAST_TIME = 253_402_300_799  # the end of the year 9999, the last that Python can show
@@ -185,6 +185,7 @@ class EpochReported(TrialEvent):
     metrics: dict[str, float | None] = Field({}, description="All metrics of the epoch, by name.")
     steps: tuple[StepPoint, ...] = Field((), description="Points of [step, learning rate, training loss].")
     worker_seconds: float | None = Field(None, description="Time since the worker began or resumed the trial.")
+    host: str = Field("", description="Machine of the worker; empty before this field was there.")
 
     def measured(self) -> dict[str, float]:
         """Return the metrics that this machine could measure."""
@@ -202,7 +203,10 @@ class TrialLost(TrialEvent):
 
     event: Literal["lost"] = "lost"
     reason: str = Field(description="The reason that Ray gives.")
-    cause: LossCause = Field("worker", description="worker: it died; preemption: its node was lost or drained.")
+    cause: LossCause = Field(
+        "worker",
+        description="worker: it died; preemption: its node was lost or drained; share: another sweep needs its room.",
+    )
 
 
 class TrialEnded(TrialEvent):

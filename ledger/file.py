@@ -45,15 +45,12 @@ class Ledger:
         Raises:
             OSError: the disk is full or missing; the file is then unchanged.
         """
-        if not self._is_in_place():
+        # Inode numbers are not compared: some network file systems change them.
+        if not self.path.exists() or not os.fstat(self._file.fileno()).st_nlink:
             self._restore()
         self._write(encode(event))
         self.events.append(event)
         return event
-
-    def _is_in_place(self) -> bool:
-        # Inode numbers are not compared: some network file systems change them.
-        return self.path.exists() and os.fstat(self._file.fileno()).st_nlink > 0
 
     def _restore(self) -> None:
         """Write all events to a new file: what goes to a removed one is lost when the process ends."""

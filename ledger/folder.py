@@ -122,9 +122,9 @@ class SweepFolder:
         try:
             lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
-            raise UserError(
-                f"{self.name} is running in {_name_holder(holder)}. Stop it first: sweep stop {self.called}."
-            ) from None
+            known = recall_json(holder, Holder)
+            where = f"process {known.pid} on {known.host}" if known else "another process"
+            raise UserError(f"{self.name} is running in {where}. Stop it first: sweep stop {self.called}.") from None
         except OSError as error:
             raise cannot_write("--storage", self.path, error) from None
         try:
@@ -204,12 +204,6 @@ def _find_others(folder: Path) -> Iterator[Path]:
             yield path
         elif (pattern := OURS_INSIDE.get(path.name)) and path.is_dir() and not path.is_symlink():
             yield from (inner for inner in sorted(path.iterdir()) if not pattern.fullmatch(inner.name))
-
-
-def _name_holder(path: Path) -> str:
-    """Return the process that has the lock, as far as the file beside the lock names it."""
-    holder = recall_json(path, Holder)
-    return f"process {holder.pid} on {holder.host}" if holder else "another process"
 
 
 def new_folder(storage: Path, name: str | None, space_name: str) -> SweepFolder:

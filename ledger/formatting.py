@@ -15,12 +15,10 @@ def format_score(metric: str, score: float | None, error: float | None = None) -
     return _format_number(metric, score, error) + (" %" if metric in MAXIMISED else "")
 
 
-def format_points(metric: str, difference: float, error: float | None = None) -> str:
-    """A difference between scores: `1.6 points` or `0.012`; `error` is an upper bound, and is described as one."""
-    value, _, bound = _format_number(metric, difference, error).partition(" ± ")
-    value = value.replace("-", "−")
-    text = f"{value} points" if metric in MAXIMISED else value
-    return f"{text} (± {bound} at most)" if bound else text
+def format_points(metric: str, difference: float) -> str:
+    """A difference between scores: `1.6 points` or `0.012`."""
+    value = _format_number(metric, difference, None).replace("-", "−")
+    return f"{value} points" if metric in MAXIMISED else value
 
 
 def _format_number(metric: str, value: float, error: float | None) -> str:

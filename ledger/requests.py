@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ledger.events import REQUESTS, AnyRequest, encode
@@ -33,35 +34,30 @@ def list_requests(folder: SweepFolder) -> Iterator[tuple[Path, AnyRequest | None
     """Return the requests, the oldest first; None in place of the event of a file that cannot be read."""
     for path in sorted(folder.requests.glob("*.json")):
         if path.is_file():
-            yield path, _parse(path.read_bytes())
+            event = None
+            with suppress(UserError):  # it has a recipe with a plugin that is not loaded
+                event = try_decode(path.read_bytes())
+            yield path, event if isinstance(event, REQUESTS) else None
 
 
-def _parse(text: bytes) -> AnyRequest | None:
-    """Return the request in a file; None if it is none, or has a recipe with a plugin that is not loaded."""
-    try:
-        event = try_decode(text)
-    except UserError:
-        return None
-    return event if isinstance(event, REQUESTS) else None
-
-
-def set_aside(path: Path) -> None:
-    """Rename a file that is no request, and say so: what cannot be read is never deleted."""
-    path.rename(path.with_suffix(".unreadable"))
-    logger.warning(
-        "%s is not a request that this driver can read, so it was set aside. For a recipe with a part of a plugin, the "
-        "driver must have the plugin: sweep resume NAME --plugin FILE, then sweep add.",
-        path,
-    )
+def receive_requests(folder: SweepFolder) -> Iterator[AnyRequest]:
+    """Yield the requests, the oldest first. Each is removed when the next one is asked for, so the ledger must have it."""
+    for path, event in list_requests(folder):
+        if event is not None:
+            yield event
+            path.unlink()
+        else:  # what cannot be read is never deleted
+            path.rename(path.with_suffix(".unreadable"))
+            logger.warning(
+                "%s is not a request that this driver can read, so it was set aside. For a recipe with a part of a plugin, "
+                "the driver must have the plugin: sweep resume NAME --plugin FILE, then sweep add.",
+                path,
+            )
 
 
 def take_in(folder: SweepFolder, ledger: Ledger) -> None:
     """Append the requests that came too late for the last driver to the ledger."""
     known = {event.request for event in ledger.events if isinstance(event, REQUESTS)}
-    for path, event in list_requests(folder):
-        if event is None:
-            set_aside(path)
-            continue
+    for event in receive_requests(folder):
         if event.request not in known:
             ledger.append(event)
-        path.unlink()

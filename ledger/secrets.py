@@ -15,17 +15,13 @@ URI, USERNAME, PASSWORD = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "ML
 
 def refuse_secret(uri: str, option: str) -> str:
     """Return an address from the command line or the environment unchanged."""
-    if has_secret(uri) and uri != os.environ.get(URI):
+    if mask_secrets(uri) != uri and uri != os.environ.get(URI):
         raise UserError(
             f"{option} {mask_secrets(uri)}: every user of this machine can read a password on the command line. "
             f"Set {URI} to the whole address instead. For a server you can also leave the password out and set {USERNAME} "
             f"and {PASSWORD}."
         )
     return uri
-
-
-def has_secret(uri: str) -> bool:
-    return mask_secrets(uri) != uri
 
 
 def complete_uri(uri: str) -> str:

@@ -31,7 +31,7 @@ class Sweep:
     `figures` has the metrics of the sweep itself, such as those of the linear probe.
     `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
     `interruptions` are the times without a driver, each as start and end in seconds since 1970.
-    `id` is the random id of its ledger.
+    `id` is the random id of its ledger, and `called` its name as a command here finds it, with `--storage` if need be.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Sweep:
     copies: frozenset[int] = frozenset()
     interruptions: tuple[tuple[float, float], ...] = ()
     id: str = ""
+    called: str = ""
 
     @property
     def metric(self) -> str:
@@ -58,7 +59,8 @@ class Sweep:
     def recipes(self) -> pd.DataFrame:
         """The flat recipes, by trial."""
         facts = [column.name for column in list_columns("frame")]
-        return self.trials.set_index("trial", drop=False).drop(columns=facts)
+        # Tables that were made up may lack a fact.
+        return self.trials.set_index("trial", drop=False).drop(columns=facts, errors="ignore")
 
     def _repr_html_(self) -> str:
         done = self.completed.head(SHOWN)
@@ -124,4 +126,5 @@ def make_tables(record: SweepRecord) -> Sweep:
         frozenset(record.trials.copies()),
         tuple(record.trials.interruptions),
         record.header.id,
+        record.called,
     )

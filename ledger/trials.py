@@ -70,6 +70,11 @@ class Trial:
         return self.reports[-1].standard_error
 
     @property
+    def host(self) -> str | None:
+        """The machine of its last epoch; None if there is none, or it is not known."""
+        return (self.reports[-1].host or None) if self.reports else None
+
+    @property
     def seconds(self) -> float | None:
         """The training time, with that of the range test for `optimizer.lr: auto`; None if it was not measured."""
         costs = [self.reports[-1].metrics.get(name) for name in COST] if self.reports else []
@@ -115,44 +120,42 @@ class Trials:
         """Update the trials with one event. Events must come in the ledger's order."""
         if isinstance(event, TrialStarted | EpochReported | TrialResumed | TrialLost | TrialEnded):
             self.reserve([event.trial])
-        if isinstance(event, SweepStarted) and event.dataset:
-            count = event.dataset.get("train_images")
-            self._images = count if isinstance(count, int) else None
-        if isinstance(event, TrialStarted):
-            self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
-            self._by_recipe.setdefault(event.recipe.training_key(self._images), event.trial)
-            return
-        if isinstance(event, DataMoved):
-            for moved in self.by_number.values():
-                moved.recipe = event.apply(moved.recipe)
-            trials = reversed(self.by_number.values())
-            self._by_recipe = {trial.recipe.training_key(self._images): trial.number for trial in trials}
-        if isinstance(event, Extension):
-            self.extra += event.trials
-        if isinstance(event, TrialAdded):
-            self.extra += 1
-        if isinstance(event, FeaturesProbed):
-            self.probe = event
-        if isinstance(event, DriverStarted):
-            if self._first:
-                self.interruptions.append((self._last, event.time))
-            self._first, self._last = self._first or event.time, event.time
-        elif isinstance(event, EpochReported | TrialEnded) and self._first:
+        if isinstance(event, EpochReported | TrialEnded) and self._first:
             self._last = max(self._last, event.time)
         trial = self.by_number.get(getattr(event, "trial", -1))
-        if trial is None:
-            return
-        if isinstance(event, EpochReported):
-            trial.reports.append(event)
-        elif isinstance(event, TrialResumed):
-            trial.state, trial.reason, trial.ended = "running", "", None
-            trial.resumes += 1
-        elif isinstance(event, TrialLost):
-            trial.state, trial.reason = "interrupted", event.reason
-            trial.crashes += event.cause == "worker"
-            trial.preemptions += event.cause == "preemption"
-        elif isinstance(event, TrialEnded):
-            trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
+        match event:
+            case EpochReported() if trial:
+                trial.reports.append(event)
+            case TrialStarted():
+                self.by_number[event.trial] = Trial(event.trial, event.recipe, event.params, event.origin, event.time)
+                self._by_recipe.setdefault(event.recipe.training_key(self._images), event.trial)
+            case TrialResumed() if trial:
+                trial.state, trial.reason, trial.ended = "running", "", None
+                trial.resumes += 1
+            case TrialLost() if trial:
+                trial.state, trial.reason = "interrupted", event.reason
+                trial.crashes += event.cause == "worker"
+                trial.preemptions += event.cause == "preemption"
+            case TrialEnded() if trial:
+                trial.state, trial.reason, trial.ended = event.state, event.reason, event.time
+            case SweepStarted() if event.dataset:
+                count = event.dataset.get("train_images")
+                self._images = count if isinstance(count, int) else None
+            case DriverStarted():
+                if self._first:
+                    self.interruptions.append((self._last, event.time))
+                self._first, self._last = self._first or event.time, event.time
+            case DataMoved():
+                for moved in self.by_number.values():
+                    moved.recipe = event.apply(moved.recipe)
+                trials = reversed(self.by_number.values())
+                self._by_recipe = {trial.recipe.training_key(self._images): trial.number for trial in trials}
+            case Extension():
+                self.extra += event.trials
+            case TrialAdded():
+                self.extra += 1
+            case FeaturesProbed():
+                self.probe = event
 
     @property
     def elapsed_seconds(self) -> float:

@@ -11,16 +11,17 @@ The checks and their messages are those of the command, so a message names an op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ledger.names import check_name
 from ledger.trust import DEBUG
 from search.arguments import absolute_uri, check_store, read_seconds
 from search.request import PLACING, SweepRequest, read_changes, read_request
 from search.result import Result, choose_page, library_signals, new_console
-from search.sweep_options import DriverOptions, ReadOptions, ResumeOptions, SweepOptions, takes
+from search.sweep_options import DriverOptions, ReadOptions, ResumeOptions, SweepOptions, load_plugins, takes
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def check(options: SweepOptions) -> Iterator[Check]:
     Yields:
         The result of each check, also after one that failed.
     """
-    _load(options.plugins)
+    load_plugins(options.plugins)
     from search.checking.checks import Checker
 
     return Checker(read_request(options, (options.console or new_console()).print)).run()
@@ -94,10 +95,9 @@ def resume(options: ResumeOptions) -> Result:
     Raises:
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
-    _load(options.plugins)
+    load_plugins(options.plugins)
     changes, seconds = read_changes(options), read_seconds(options.time_budget)
     if options.copy is not None:
-        from ledger.names import check_name
         from search.copies.place import check_uri, fetch_sweep
 
         changes["copy_to"] = check_uri("--from", options.copy)
@@ -117,9 +117,8 @@ def resume(options: ResumeOptions) -> Result:
 @takes(ReadOptions)
 def open(options: ReadOptions) -> Result:
     """Open an existing sweep, also while it runs. Weights are not available through a store."""
-    _load(options.plugins)
+    load_plugins(options.plugins)
     from ledger.folder import open_folder
-    from ledger.names import check_name
     from ledger.record import SweepRecord
     from search.display.sweep_display import SweepDisplay
     from search.runner.start.moved_data import move_data
@@ -139,15 +138,9 @@ def open(options: ReadOptions) -> Result:
     return Result(record, record.state, 0, console, uri)
 
 
-def _load(files: Iterable[str | Path]) -> None:
-    from training.plugins import load
-
-    load(files)
-
-
 def _read(options: SweepOptions, console: Console) -> tuple[SweepDisplay, SweepRequest]:
     """Load the user's own files, and read the request, with a display of what takes time."""
-    _load(options.plugins)
+    load_plugins(options.plugins)
     from search.display.sweep_display import SweepDisplay
 
     display = SweepDisplay(console, options.address != DEBUG)

@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.reading.store import make_absolute, sqlite_file
+from ledger.formatting import mask_secrets
+from ledger.secrets import refuse_secret
 from training.errors import UserError
 from training.process.optional import require_driver
+from training.process.writable import cannot_write, check_file
 
 if TYPE_CHECKING:
     from spaces.parameters.domains import Tree
@@ -58,16 +60,12 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
 
 def absolute_uri(uri: str, option: str = "--tracking-uri") -> str:
     """Check an address, and make the path of a database file absolute, because processes have other working folders."""
-    from ledger.secrets import refuse_secret
-
     check_address(uri, option)
     return make_absolute(refuse_secret(uri, option))
 
 
 def check_store(uri: str, experiment: str) -> None:
     """Check an MLflow store as far as possible without importing MLflow."""
-    from training.process.writable import check_file
-
     check_experiment(experiment)
     check_address(uri)
     if file := sqlite_file(uri):
@@ -85,8 +83,6 @@ def check_experiment(experiment: str) -> None:
 
 def check_address(uri: str, option: str = "--tracking-uri") -> None:
     """Refuse an address that MLflow cannot use."""
-    from ledger.formatting import mask_secrets
-
     shown = f"{option}={mask_secrets(uri)}"
     if not re.match(STORES, uri):
         raise UserError(f"{shown}: this is not an MLflow store. Write it as sqlite:///mlflow.db or http://host:5000.")
@@ -108,22 +104,18 @@ def check_address(uri: str, option: str = "--tracking-uri") -> None:
 
 def check_database(uri: str) -> None:
     """Refuse an existing file that is not an SQLite database. Other stores are not checked."""
-    from training.process.writable import cannot_write
-
     file = sqlite_file(uri)
     if file is None or not file.exists():
         return
+    is_database = False
     try:
-        is_database = file.is_file() and DATABASE.startswith(_read_start(file))
+        if file.is_file():
+            with file.open("rb") as opened:
+                is_database = DATABASE.startswith(opened.read(len(DATABASE)))
     except OSError as error:
         raise cannot_write("--tracking-uri", file, error) from None
     if not is_database:
         raise UserError(f"--tracking-uri={uri}: this is not an SQLite database. Name another file.")
-
-
-def _read_start(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(len(DATABASE))
 
 
 def absolute_paths(space: Space) -> Space:

@@ -25,7 +25,8 @@ R = TypeVar("R")
 STORAGE = Path(SWEEPS)
 
 
-def _load(files: list[str] | None) -> list[str] | None:
+def load_plugins(files: Iterable[str | Path] | None) -> Iterable[str | Path] | None:
+    """Load the user's own files, and return them for Typer."""
     from training.plugins import load
 
     load(files or [])
@@ -106,7 +107,7 @@ PLUGIN = typer.Option(
     "--plugin",
     help="Load the techniques, data and backbones of this Python file; may be repeated.",
     metavar="FILE",
-    callback=_load,
+    callback=load_plugins,
 )
 # What Python's documentation says in other words than the help. A field with text alone is no option of a command.
 FILES = "Python files with techniques, data or backbones of your own; they stay loaded in this process."
@@ -225,21 +226,19 @@ class SweepPlace:
     storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OpenOptions(SweepPlace):
     """The options of a sweep that is read, in the storage folder here, or in a store that its driver writes to."""
 
-    _: KW_ONLY
     tracking_uri: Annotated[str | None, FROM_STORE] = None
     plugins: Annotated[Iterable[str | Path], PLUGIN, FILES] = ()
     console: Annotated[Console | None, CONSOLE] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadOptions(OpenOptions):
     """The options of a sweep that is read, whose images may have moved."""
 
-    _: KW_ONLY
     overrides: Annotated[Sequence[str], MOVED] = ()
 
 

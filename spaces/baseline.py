@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import get_args
 
 from pydantic import BaseModel
@@ -22,7 +21,8 @@ def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
         chosen: The section `search.baseline`; only the fields that its file sets are used.
     """
     base = _build(tree, chosen.model_dump(exclude_unset=True))
-    if _has_probe(tree) or not _searches_rate(tree.get("optimizer")):
+    searches_rate = any(steps in ((), ("lr",)) for steps, _ in find_parameters(tree.get("optimizer")))
+    if _has_probe(tree) or not searches_rate:
         return [base]  # other rates are trials like others, or none
     lr = base.optimizer.lr
     rates = [lr, *(rate for rate in get_args(AutoLr) if rate != lr)] if isinstance(lr, str) else [lr, lr / 3, lr * 3]
@@ -47,10 +47,6 @@ def _has_probe(tree: dict[str, Tree]) -> bool:
     return any(find_parameters(part)) or (isinstance(part, dict) and part.get("c", "off") != "off")
 
 
-def _searches_rate(optimizer: Tree) -> bool:
-    return any(steps in ((), ("lr",)) for steps, _ in find_parameters(optimizer))
-
-
 def _build(tree: dict[str, Tree], chosen: dict[str, Tree]) -> Recipe:
     values = fill_defaults(tree)
     values |= {field: _choose(values.get(field), part) for field, part in chosen.items()}
@@ -59,7 +55,8 @@ def _build(tree: dict[str, Tree], chosen: dict[str, Tree]) -> Recipe:
     except UserError as error:
         conflict = error
     # A fixed value may need a searched one, as the algorithm of clipping needs its value. Then the technique stays off.
-    for left_out in _mixed(tree):
+    mixed = [field for field, value in tree.items() if isinstance(value, dict) and any(find_parameters(value))]
+    for left_out in [*({field} for field in mixed), set(mixed)]:  # each by itself, then all of them
         try:
             return read_recipe({field: value for field, value in values.items() if field not in left_out})
         except UserError:
@@ -73,13 +70,6 @@ def _choose(default: Tree, chosen: Tree) -> Tree:
         return chosen
     is_same_kind = all(default[key] == chosen[key] for key in DISCRIMINATORS if key in default and key in chosen)
     return {**default, **chosen} if is_same_kind else chosen
-
-
-def _mixed(tree: dict[str, Tree]) -> Iterator[set[str]]:
-    """The techniques with both fixed and searched fields: each by itself, then all of them."""
-    fields = [field for field, value in tree.items() if isinstance(value, dict) and any(find_parameters(value))]
-    yield from ({field} for field in fields)
-    yield set(fields)
 
 
 def fill_defaults(tree: dict[str, Tree], part: type[BaseModel] = Recipe) -> dict[str, Tree]:

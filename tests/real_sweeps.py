@@ -50,7 +50,7 @@ def start(folder, *arguments, command=SWEEP):
     return subprocess.Popen(
         [*command, *arguments],
         cwd=folder,
-        env=environment(FAST_EPOCH_SECONDS="1"),
+        env=environment(FAST_EPOCH_SECONDS="1", COLUMNS="2000"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -80,7 +80,7 @@ def mlflow_runs(folder, name, field="tags.sweep"):
     return client, client.search_runs([experiment.experiment_id], f"{field} = '{name}'", max_results=100)
 
 
-def check_truth(folder, name, trial_count):
+def check_truth(folder, name, trial_count, epochs=3):
     """Check that the ledger, its replay, MLflow and the folder agree, and that no process is left."""
     path = folder / "sweeps" / name
     events = list(read_events(path / "ledger.jsonl"))
@@ -90,7 +90,7 @@ def check_truth(folder, name, trial_count):
     for trial in trials:
         assert trial.state in ("completed", "stopped"), (trial.name, trial.state, trial.reason)
         assert [report.epoch for report in trial.reports] == list(range(1, trial.epoch + 1))
-        assert (trial.epoch == 3) == (trial.state == "completed")
+        assert (trial.epoch == epochs) == (trial.state == "completed")
     replayed = Controller(SweepRecord.open(SweepFolder(path)).space, Ledger(path / "ledger.jsonl"))
     for trial in trials:
         assert (replayed.decisions[trial.number] == "stop") == (trial.state == "stopped")

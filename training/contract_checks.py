@@ -163,8 +163,7 @@ def check_features(name: str) -> None:
     technique_class = _class_of(name)
     if not technique_class.keeps_features:
         return
-    values = {**_examples(technique_class)[0], "unfreeze": {"level": "last"}}
-    recipe = read_recipe(values)
+    recipe = read_recipe({**_examples(technique_class)[0], "unfreeze": {"level": "last"}})
     weights: list[torch.Tensor] = []
     with tempfile.TemporaryDirectory() as made:
         # Nothing is stored where a number of validation images is given.

@@ -44,11 +44,9 @@ class Family(NamedTuple):
 
     def name_of(self, part_class: type[Part]) -> str:
         """The name of a kind in a recipe: the one that it declares, else it follows from the name of the class."""
-        return (
-            str(part_class.model_fields[self.key].default)
-            if self.declares_name(part_class)
-            else snake_case(part_class.__name__)
-        )
+        if self.declares_name(part_class):
+            return str(part_class.model_fields[self.key].default)
+        return snake_case(part_class.__name__)
 
     def declares_name(self, part_class: type[Part]) -> bool:
         return self.key in get_annotations(part_class)

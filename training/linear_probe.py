@@ -88,9 +88,8 @@ def compute_head_inputs(classifier: Classifier, part: ImagePart, workers: int) -
             with torch.inference_mode():
                 for begin in range(0, len(part), BATCH):
                     values = stored.__getitems__(range(begin, min(begin + BATCH, len(part))))[0].values
-                    split.compute_logits(
-                        values.to(device, next(model.parameters()).dtype)
-                    )  # those of a bf16 recipe are bf16
+                    # Those of a bf16 recipe are bf16.
+                    split.compute_logits(values.to(device, next(model.parameters()).dtype))
         except NoSplit:
             inputs.clear()
             loader = make_eval_loader(part, recipe, workers=workers, device=device)

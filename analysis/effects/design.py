@@ -87,8 +87,7 @@ def _draw(parameter: SearchParameter, level: Level, seed: int) -> pd.DataFrame:
     """Points of a level. They depend on the space alone, so the pages of a running sweep share them."""
     key = (parameter.name, repr(parameter.domain), repr(level.part), seed)
     if key not in _DRAWN:
-        drawn = [encode_draw(parameter, level.part, seed + number) for number in range(REFERENCES)]
-        _DRAWN[key] = pd.DataFrame(drawn)
+        _DRAWN[key] = pd.DataFrame([encode_draw(parameter, level.part, seed + number) for number in range(REFERENCES)])
     return _DRAWN[key]
 
 

@@ -91,9 +91,7 @@ def measure_effects(fitted: Fitted, trial: int | None = None) -> pd.DataFrame:
     level.
     """
     design = fitted.design
-    levels = [
-        level for parameter in design.parameters for level in list_levels(parameter) if not _is_baseline(design, level)
-    ]
+    levels = _list_alternatives(design)
     draws = fitted.draw([make_contrast(design, level, SEED) for level in levels])
     # The draws depend on all contrasts, so a trial's choices have the same figures here as among all levels.
     rows = [
@@ -110,12 +108,8 @@ def measure_interactions(fitted: Fitted) -> pd.DataFrame:
     The clearest come first; `clear` is the certainty of the sign, from 0 to 1.
     """
     design = fitted.design
-    options = [
-        level
-        for parameter in design.parameters
-        for level in list_levels(parameter)
-        if not (is_interval(parameter.domain) or level.detail or _is_baseline(design, level))
-    ]
+    alternatives = _list_alternatives(design)
+    options = [level for level in alternatives if not (level.detail or is_interval(level.parameter.domain))]
     taken = [matches(level, design.recipes) for level in options]
     changes = [Change.make(design, level, SEED) for level in options]
     pairs = [(i, j) for i, j in combinations(range(len(options)), 2) if (taken[i] & taken[j]).any()]
@@ -140,8 +134,10 @@ def judge(low: float, high: float) -> str:
     return "useful" if low > 0 else "harmful" if high < 0 else "no effect seen"
 
 
-def _is_baseline(design: Design, level: Level) -> bool:
-    return not level.detail and bool(design.baseline.get(level.parameter.name) == level.option)
+def _list_alternatives(design: Design) -> list[Level]:
+    """The levels of all search parameters, without those that are the baseline's choice."""
+    levels = [level for parameter in design.parameters for level in list_levels(parameter)]
+    return [it for it in levels if it.detail or design.baseline.get(it.parameter.name) != it.option]
 
 
 def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, object]:

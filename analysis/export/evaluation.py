@@ -77,13 +77,11 @@ def list_labelled(folder: Path, classes: tuple[str, ...]) -> list[tuple[str, str
     if unknown := sorted(set(found) - set(classes)):
         parts = [name for name in unknown if has_class_folders(os.path.join(root, name))]
         close = get_close_matches(unknown[0], classes, 1)
-        advice = (
-            f"Name the part to score: {printable(os.path.join(root, parts[-1]))}."
-            if parts
-            else f"Did you mean {close[0]!r}? Rename the folder."
-            if close
-            else "Rename or remove the folder."
-        )
+        advice = "Rename or remove the folder."
+        if parts:
+            advice = f"Name the part to score: {printable(os.path.join(root, parts[-1]))}."
+        elif close:
+            advice = f"Did you mean {close[0]!r}? Rename the folder."
         raise UserError(
             f"{printable(root)}: its subfolder {printable(repr(unknown[0]))} is no class of the model; "
             f"those are {known}. {advice}"

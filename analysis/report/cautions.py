@@ -102,7 +102,7 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
     if full < FEW:
         yield (
             f"Only {plural(full, 'trial')} ran to full length, so intervals are wide. Run more "
-            f"(sweep resume {sweep.name} --trials N)."
+            f"(sweep resume {sweep.called} --trials N)."
         )
     few = effects[(effects.verdict == NOT_ENOUGH) & ~effects.detail.astype(bool)]
     if len(few):

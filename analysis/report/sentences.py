@@ -75,10 +75,10 @@ def _certainty(probability: float) -> str:
 def describe_state(sweep: Sweep) -> str:
     """Say that a sweep is not complete, and what continues or follows it; empty if it is complete."""
     if sweep.state == "running":
-        return f"The sweep is running. A page that follows it: sweep report {sweep.name} --follow"
+        return f"The sweep is running. A page that follows it: sweep report {sweep.called} --follow"
     if sweep.state == "completed":
         return ""
-    return f"The sweep is not complete, and no driver runs it. Continue it: sweep resume {sweep.name}"
+    return f"The sweep is not complete, and no driver runs it. Continue it: sweep resume {sweep.called}"
 
 
 def describe_images(sweep: Sweep) -> str | None:

@@ -190,12 +190,6 @@ def _put_value(line: list[float | None], epoch: int, value: float) -> None:
     line[epoch - 1] = float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-def _put_epoch(lines: dict[str, list[float | None]], epoch: int, values: Sequence[float]) -> None:
-    for (name, unit), value in zip(EPOCH_METRICS.items(), values, strict=True):
-        if math.isfinite(value):
-            _put_value(lines.setdefault(name, []), epoch, unit * value)
-
-
 def _list_lines(sweep: Sweep) -> tuple[list[list[float | None]], list[dict[str, list[float | None]]]]:
     drawn = sweep.curves[sweep.curves.epoch >= 1]
     scores = (unit_of(sweep.metric) * drawn.score).to_numpy(dtype=float).tolist()
@@ -204,7 +198,9 @@ def _list_lines(sweep: Sweep) -> tuple[list[list[float | None]], list[dict[str, 
     epochs: dict[int, dict[str, list[float | None]]] = {}
     for trial, epoch, score, row in zip(drawn.trial.tolist(), drawn.epoch.tolist(), scores, metrics, strict=True):
         _put_value(curves.setdefault(trial, []), epoch, score)
-        _put_epoch(epochs.setdefault(trial, {}), epoch, row)
+        for (name, factor), value in zip(EPOCH_METRICS.items(), row, strict=True):
+            if math.isfinite(value):
+                _put_value(epochs.setdefault(trial, {}).setdefault(name, []), epoch, factor * value)
     numbers = sweep.trials.trial.tolist()
     return [curves.get(number, []) for number in numbers], [epochs.get(number, {}) for number in numbers]
 

@@ -140,9 +140,8 @@ def _facts(findings: Findings) -> list[tuple[str, str]]:
     facts = [(format_score(sweep.metric, best.score, best.standard_error), f"the best, trial {best.trial:04d}")]
     if len(sweep.baselines):
         facts.append((format_score(sweep.metric, sweep.baselines.score.iloc[0]), "the best baseline"))
-    facts.append(
-        (f"{len(sweep.trials):,}", "trials: " + ", ".join(f"{n} {s.replace('_', ' ')}" for s, n in counts.items()))
-    )
+    states = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items())
+    facts.append((f"{len(sweep.trials):,}", f"trials: {states}"))
     return [*facts, (format_seconds(findings.savings.seconds), "of training")]
 
 

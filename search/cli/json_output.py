@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_jsonable_python
 
 from ledger.columns import list_columns
 from ledger.record import SweepRecord
@@ -34,13 +34,13 @@ def describe_sweep(record: SweepRecord) -> dict[str, object]:
         {column.row_name: column.value(trial) for column in columns} | {"rank": rank, "recipe": trial.recipe.flat()}
         for rank, trial in ranks
     ]
-    facts = {
+    return {
         "name": record.name,
         "state": record.state,
         "metric": record.trials.metric,
         "planned_trials": record.budget,
+        "trials": trials,
     }
-    return {**facts, "trials": trials}
 
 
 def describe_findings(findings: Findings, page: Path) -> dict[str, object]:
@@ -73,19 +73,6 @@ def apart(is_for_programs: bool) -> Iterator[Console]:
 
 
 def to_json(rows: object) -> str:
-    """Return a dataclass, a list of them or plain values as JSON."""
-    plain = rows
-    if isinstance(rows, list):
-        plain = [asdict(row) for row in rows]
-    elif is_dataclass(rows) and not isinstance(rows, type):
-        plain = asdict(rows)
-    return json.dumps(_make_plain(plain), indent=2, ensure_ascii=False, default=str)
-
-
-def _make_plain(value: Any) -> Any:
-    """Replace numbers that JSON does not have, such as NaN, by null."""
-    if isinstance(value, dict):
-        return {key: _make_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_make_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Return a dataclass, a list of them or plain values as JSON; numbers that it does not have, such as NaN, are null."""
+    plain = to_jsonable_python(rows, inf_nan_mode="null", fallback=str)
+    return json.dumps(plain, indent=2, ensure_ascii=False)

@@ -21,7 +21,7 @@ from ledger.secrets import mask_logs
 from search.cli import predict, recipes, results
 from search.cli.inspect import mlflow_ui, sweeps_command
 from search.cli.output import guard_output, make_output_plain, report_lost_output
-from search.cli.run import running, sweeps
+from search.cli.run import sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
 from training.errors import UserError, describe_error, locate_fault, plain_reason
 from training.process.user import complete_user
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         predict.evaluate,
         mlflow_ui.ui,
     ),
-    "A running sweep": (running.stop, running.add),
+    "A running sweep": (sweeps.stop, sweeps.add),
     "Housekeeping": (sweeps.rm,),
 }
 

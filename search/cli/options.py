@@ -16,6 +16,8 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ledger.record import SweepRecord
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 Overrides = Annotated[list[str] | None, OVERRIDES]
@@ -65,6 +67,14 @@ def _read_field(field: Parameter) -> Parameter:
     single = first | None if NoneType in others else first
     value_type = list[str] if field.default == () else single
     return field.replace(annotation=Annotated[value_type, option], kind=Parameter.KEYWORD_ONLY)
+
+
+def open_sweep(name: str, storage: Path) -> SweepRecord:
+    """Open the sweep that a command names."""
+    from ledger.folder import open_folder
+    from ledger.record import SweepRecord
+
+    return SweepRecord.open(open_folder(storage.absolute(), name))
 
 
 def name_latest(place: Mapping[str, Any], console: Console) -> str:

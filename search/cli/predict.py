@@ -16,6 +16,7 @@ from ledger.formatting import plural
 from search.cli.options import AsJson, Plugins
 from training.errors import UserError
 from training.process.text_files import encoding_of
+from training.process.writable import check_file
 
 if TYPE_CHECKING:
     from analysis.export.evaluation import Evaluation
@@ -56,7 +57,6 @@ def predict(
 ) -> None:
     """Classify images: write one line per image, with the probabilities of all classes or of the best ones."""
     from analysis.export.bundle import check_export
-    from training.process.writable import check_file
 
     check_export(export, model)
     out = out or (None if json else Path("predictions.csv"))
@@ -124,7 +124,6 @@ def evaluate(
 ) -> None:
     """Score a model on labelled images: accuracy with its interval, classes, mistakes and a page with the worst ones."""
     from analysis.export.bundle import check_export
-    from training.process.writable import check_file
 
     check_export(export, model)
     check_file("--out", out)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import search
-from search.cli.options import AsJson, name_latest, options_of
+from search.cli.options import AsJson, name_latest, open_sweep, options_of
 from search.runner.interrupt import until_ctrl_c
 from search.sweep_options import FOLLOW, OpenOptions, ReadOptions, complete_trial
 from training.errors import UserError
@@ -115,10 +115,7 @@ def export(
     **place: Any,
 ) -> None:
     """Write the best trial's recipe, weights, summary and card, ready for `sweep train` and `sweep predict`."""
-    from ledger.folder import open_folder
-    from ledger.record import SweepRecord
     from search.evaluation.trial_export import Extras, export_trial
 
-    record = SweepRecord.open(open_folder(place["storage"].absolute(), place["name"]))
-    exported = export_trial(record, trial, out, Extras(onnx, int8, register))
+    exported = export_trial(open_sweep(place["name"], place["storage"]), trial, out, Extras(onnx, int8, register))
     print(exported.sentence)

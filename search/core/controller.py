@@ -218,13 +218,13 @@ class Controller:
         except UserError:
             return False  # it is refused with its reason when it is drawn
 
-    def report(self, number: int, report: Report, worker_seconds: float | None = None) -> Decision:
+    def report(self, number: int, report: Report, worker_seconds: float | None = None, host: str = "") -> Decision:
         """Record an epoch of a worker, and decide whether its trial continues; a repeated epoch is ignored."""
         trial = self.trials.by_number[number]
         if self.is_over or trial.state not in UNFINISHED:
             return Decision.STOP
         if report.epoch > trial.epoch:
-            self.record(EpochReported(trial=number, worker_seconds=worker_seconds, **vars(report)))
+            self.record(EpochReported(trial=number, worker_seconds=worker_seconds, host=host, **vars(report)))
             if trial.epoch >= trial.epochs:
                 self.end(number, "completed")
             elif number in self.to_stop:
@@ -304,9 +304,8 @@ class Controller:
             case EpochReported():
                 score = self.trials.sign * event.score
                 self.sampler.report(number, event.epoch / trial.epochs, score)
-                self.decisions[number] = (
-                    self.asha.report(number, event.epoch, score) if self.asha else Decision.CONTINUE
-                )
+                if self.asha:
+                    self.decisions[number] = self.asha.report(number, event.epoch, score)
             case TrialEnded():
                 self.sampler.tell(number, event.state)
                 if self.asha:

@@ -46,8 +46,13 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
         )
         if trial.memory_mb is not None:
             yield f"Peak memory: {format_megabytes(trial.memory_mb)}"
+        if trial.host:
+            yield "Machines: " + ", ".join(dict.fromkeys(report.host for report in trial.reports if report.host))
         yield ""
-        yield from _draw(metric, [report.metrics.get(metric) for report in trial.reports])
+        values = [value for report in trial.reports if (value := report.metrics.get(metric)) is not None]
+        if values:
+            curve = draw_curve(values, min(values), max(values))
+            yield f"{metric} by epoch: {curve}  {format_score(metric, values[0])} → {format_score(metric, values[-1])}"
     yield ""
     yield f"Recipe: {describe_recipe(trial, baseline_of(record.trials))}"
     if run_id := record.run_ids.get(trial.number):
@@ -58,13 +63,6 @@ def _list_lines(record: SweepRecord, trial: Trial) -> Iterator[str]:
         yield from (f"  {line}" for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
     yield f"Train it again: sweep export {record.called} --trial {trial.name}, then sweep train with its recipe.yaml"
     yield ""
-
-
-def _draw(metric: str, values: list[float | None]) -> Iterator[str]:
-    known = [value for value in values if value is not None]
-    if known:
-        curve = draw_curve(known, min(known), max(known))
-        yield f"{metric} by epoch: {curve}  {format_score(metric, known[0])} → {format_score(metric, known[-1])}"
 
 
 def draw_curve(values: Sequence[float], low: float, high: float) -> str:

@@ -82,9 +82,10 @@ class TrialsDisplay:
         if isinstance(event, TrialEnded):
             self._end(self.controller.trials.by_number[event.trial])
         elif isinstance(event, TrialLost):
-            epochs = plural(self.controller.trials.by_number[event.trial].epoch, "epoch")
-            what = "machine" if event.cause == "preemption" else "worker"
-            self.say(f"{event.trial:04d} lost its {what}, and keeps {epochs}: {event.reason}")
+            trial = self.controller.trials.by_number[event.trial]
+            what = {"preemption": "lost its machine", "worker": "lost its worker", "share": "waits"}[event.cause]
+            what += f" {trial.host}" if trial.host and event.cause == "preemption" else ""
+            self.say(f"{trial.name} {what}, and keeps {plural(trial.epoch, 'epoch')}: {event.reason}")
         elif self.live is None and time.monotonic() - self.spoke >= HEARTBEAT_SECONDS:
             trials = self._snapshot()
             self.say(f"{len(_ended(trials))}/{self.controller.budget} trials done: {format_counts(trials)}")

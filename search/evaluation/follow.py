@@ -17,6 +17,7 @@ from ledger.file import LedgerTail
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from training.errors import UserError
+from training.process.writable import complete_file
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
@@ -84,8 +85,6 @@ def find_if_any(record: SweepRecord, sweep: Sweep, *, is_last: bool = False) -> 
 
 def write_page(page: Path, text: str) -> None:
     """Replace the page as a whole, so that a browser never loads half of it."""
-    from training.process.writable import complete_file
-
     with complete_file("--out", page) as path:
         path.write_text(text, encoding="utf-8")
 

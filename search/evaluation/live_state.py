@@ -24,8 +24,7 @@ def describe_live(record: SweepRecord) -> Live:
     trials, now = record.trials, time.time()
     drivers = [place for place, event in enumerate(record.events) if isinstance(event, DriverStarted)]
     since = record.events[drivers[-1] :] if drivers else []
-    driver = since[0] if since else None
-    assert driver is None or isinstance(driver, DriverStarted)
+    driver = record.driver if since else None
     budget = record.recorded_settings.time_budget_seconds
     # A resume may have another time budget, which the ledger does not have.
     budget_left = since[0].time + budget - now if len(drivers) == 1 and budget else None

@@ -82,29 +82,23 @@ def _check_recipe(record: SweepRecord, recipe: Recipe) -> Recipe:
 
 
 def read_added(space: Space, values: Sequence[str]) -> Recipe:
-    """Return the recipe for a sweep with this space."""
+    """Return the recipe for a sweep with this space, and with its data."""
     first, *rest = values
     is_file, base = "=" not in first, space.baselines()[0]
     recipe = load_recipe(first, rest, base) if is_file else change_recipe(base, values)
-    fields = [value.partition("=")[0] for value in (rest if is_file else values)]
-    return _with_data(space, recipe, first, next((field for field in fields if field.split(".")[0] == "data"), None))
-
-
-def _with_data(space: Space, recipe: Recipe, name: str, field: str | None = None) -> Recipe:
-    """Return the recipe with the data of the space. `field` is that of the data which the command sets, if any."""
     from training.data.load_data import absolute
 
-    baseline = space.baselines()[0]
-    if absolute(recipe.data) != baseline.data:
-        if field:
-            raise UserError(
-                f"All trials of a sweep share its data, so {field} cannot be set here. Leave it out, or start a new sweep."
-            )
+    if absolute(recipe.data) == base.data:
+        return recipe.model_copy(update={"data": base.data})
+    fields = [value.partition("=")[0] for value in (rest if is_file else values)]
+    if field := next((field for field in fields if field.split(".")[0] == "data"), None):
         raise UserError(
-            f"{name}: its data is not that of the sweep, and all trials of a sweep share their data. Give overrides of the "
-            "baseline instead, such as optimizer.lr=0.01."
+            f"All trials of a sweep share its data, so {field} cannot be set here. Leave it out, or start a new sweep."
         )
-    return recipe.model_copy(update={"data": baseline.data})
+    raise UserError(
+        f"{first}: its data is not that of the sweep, and all trials of a sweep share their data. Give overrides of the "
+        "baseline instead, such as optimizer.lr=0.01."
+    )
 
 
 def request_stop(record: SweepRecord, text: str) -> str:

@@ -9,26 +9,8 @@ from dataclasses import dataclass, replace
 
 from ledger.formatting import format_seconds, plural
 from search.core.pace import SHARES
-from search.presets.rules import (
-    EMBEDDED,
-    LADDER,
-    MOST_ENLARGED,
-    SIDE_STEP,
-    START_SECONDS,
-    STEPS_WITH_WEIGHTS,
-    STOPPED_SHARE,
-    USED_SHARE,
-    Preset,
-    choose_batch,
-    choose_epochs,
-    choose_side,
-    choose_test,
-    find_preset,
-    first_rung,
-    least_side,
-    read_data,
-    read_machine,
-)
+from search.presets import rules
+from search.presets.rules import Preset
 from search.presets.space_text import Draft, describe_data, write_space
 from spaces.load import change_recipe, parse_space
 from spaces.reading.overrides import parse_value
@@ -72,8 +54,9 @@ class TimedDraft:
 
     def count_fitting(self, seconds: float) -> int:
         """Return the number of trials that fit into the time."""
-        trial = self.setup_seconds + STOPPED_SHARE * self.epochs * self.epoch_seconds
-        return int(USED_SHARE * max(0.0, seconds - START_SECONDS) * self.draft.machine.slots / max(trial, 1e-6))
+        trial = self.setup_seconds + rules.STOPPED_SHARE * self.epochs * self.epoch_seconds
+        usable = rules.USED_SHARE * max(0.0, seconds - rules.START_SECONDS)
+        return int(usable * self.draft.machine.slots / max(trial, 1e-6))
 
 
 def make_preset(
@@ -90,14 +73,14 @@ def make_preset(
     Of `overrides`, those of `data` name the images, and the others replace what the preset would choose. `seconds` is the
     time of the sweep, if not that of the preset; `cpus` and `gpus` are those of each trial, if the user names them.
     """
-    preset = find_preset(name)
+    preset = rules.find_preset(name)
     spec, others = _divide(preset, overrides)
-    spec = choose_test(spec)
-    data, machine = read_data(spec, name), read_machine(spec, cpus, gpus)
+    spec = rules.choose_test(spec)
+    data, machine = rules.read_data(spec, name), rules.read_machine(spec, cpus, gpus)
     spec = absolute(spec)  # not earlier, so that an error names the folder as the user does
-    batch = choose_batch(data)
-    side, epochs = choose_side(data, EMBEDDED, None), choose_epochs(preset, data, batch)
-    draft = Draft(preset, spec, data, machine, EMBEDDED, "", side, batch, epochs, trials=1)
+    batch = rules.choose_batch(data)
+    side, epochs = rules.choose_side(data, rules.EMBEDDED, None), rules.choose_epochs(preset, data, batch)
+    draft = Draft(preset, spec, data, machine, rules.EMBEDDED, "", side, batch, epochs, trials=1)
     budget = seconds or preset.seconds
     made, pace = _fill_time(_choose_backbone(draft, others, budget, say), budget, others)
     space = parse_space(write_space(made, []), name, others)
@@ -106,8 +89,7 @@ def make_preset(
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
         f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels.",
         f"At most {plural(space.search.trials, 'trial')} of {plural(recipe.epochs, 'epoch')} with batches of "
-        f"{recipe.batch_size}: "
-        f"{pace}.",
+        f"{recipe.batch_size}: {pace}.",
     ]
     if recipe.backbone.weights in ("letters", "none"):
         packaged = f"backbone.name={PACKAGED_BACKBONE}, whose weights are installed"
@@ -124,7 +106,7 @@ def make_preset(
 
 def reread_preset(text: str, name: str, overrides: Sequence[str], seconds: float | None) -> MadeSpace:
     """Return the space of an earlier preset for the same command again; another `data` shows as a difference."""
-    preset = find_preset(name)
+    preset = rules.find_preset(name)
     spec, others = _divide(preset, overrides)
     space = parse_space(text, name, others)
     described = describe_data(absolute(spec))
@@ -171,7 +153,7 @@ def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: S
     if named := [override for override in others if _part_of(override) == "backbone"]:
         backbone = change_recipe(Recipe(), named).backbone
         return measure(_with_backbone(draft, backbone, f"{backbone.name}, as the command says"))
-    available, problem = _list_available(LADDER[: first_rung(draft.preset, draft.machine) + 1])
+    available, problem = _list_available(rules.LADDER[: rules.first_rung(draft.preset, draft.machine) + 1])
     if not available and is_installed(WEIGHTS_PACKAGE):
         source = "pretrained on ImageNet, from an installed package"
         reason = f"{PACKAGED_BACKBONE}, {source}, because for larger ones {problem}"
@@ -208,15 +190,15 @@ def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
 
     config = pretrained_config(backbone)
     weights_side = None if config is None else int(max(config["input_size"][1:]))
-    side = choose_side(draft.data, backbone, weights_side)
-    most_side = choose_side(draft.data, backbone, weights_side, MOST_ENLARGED)
+    side = rules.choose_side(draft.data, backbone, weights_side)
+    most_side = rules.choose_side(draft.data, backbone, weights_side, rules.MOST_ENLARGED)
     untrained = backbone.model_copy(update={"weights": "none"})
     normalises = has_batch_norm(build_model(untrained, draft.data.classes, side))
     made = replace(draft, backbone=backbone, reason=reason, side=side, most_side=most_side, has_batch_norm=normalises)
     if not made.is_pretrained:
         return made
-    batch = choose_batch(draft.data, STEPS_WITH_WEIGHTS)
-    return replace(made, batch=batch, epochs=choose_epochs(draft.preset, draft.data, batch, has_weights=True))
+    batch = rules.choose_batch(draft.data, rules.STEPS_WITH_WEIGHTS)
+    return replace(made, batch=batch, epochs=rules.choose_epochs(draft.preset, draft.data, batch, has_weights=True))
 
 
 def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:
@@ -258,7 +240,7 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
     Fine-tuning from the probe needs few epochs, and larger images are worth more than deeper levels.
     """
     draft, epochs = timed.draft, timed.epochs
-    levels, side = draft.levels, draft.side
+    levels, side, step = draft.levels, draft.side, rules.SIDE_STEP
     share = DEEPEST_SHARE * (seconds - FIRST_SECONDS) - timed.setup_seconds
     are_epochs_free, is_side_free = epochs == draft.epochs, not any("image_size" in other for other in others)
 
@@ -272,18 +254,18 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
 
     # Ten epochs with larger images gain a point, five no more than ten with these (docs/benchmarks.md, "Minutes").
     enlarged_share = TRIAL_SHARE * seconds / ENLARGED_EPOCHS
-    while is_side_free and side + SIDE_STEP <= draft.most_side and find_epoch_seconds(SIDE_STEP) <= enlarged_share:
-        side += SIDE_STEP
+    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(step) <= enlarged_share:
+        side += step
     while len(levels) > 1 and count_fewest() * find_epoch_seconds() > share:
-        if is_side_free and levels[-1] == draft.levels[1] and side - SIDE_STEP >= least_side(draft.data):
-            side -= SIDE_STEP
+        if is_side_free and levels[-1] == draft.levels[1] and side - step >= rules.least_side(draft.data):
+            side -= step
         else:
             levels = levels[:-1]
     epoch_seconds = find_epoch_seconds()
     if are_epochs_free:
         usual = min(USUAL_EPOCHS, int(share / epoch_seconds))
         epochs = min(epochs, max(count_fewest(), usual, int(TRIAL_SHARE * seconds / epoch_seconds)))
-    full_trials = USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
+    full_trials = rules.USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
     preset = draft.preset
     if full_trials < preset.trials[0]:  # then few choices are searched, and the head alone is left to the probe
         preset, levels = replace(preset, level=0), levels[1:] or levels

@@ -83,13 +83,10 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
         "flip": "Set the probability to 0.0 where a mirrored image means something else.",
     }
     reasons = {("recipe", name): reason for name, reason in of_recipe.items() if name in recipe}
-    is_probed = "linear_probe" in techniques
-    baseline = (
-        "The first trial after the linear probe."
-        if is_probed
-        else ("The first trials: this recipe with its learning rate, with a third of it, and with three times it.")
-    )
-    reasons["search", "baseline"] = baseline
+    first = "The first trials: this recipe with its learning rate, with a third of it, and with three times it."
+    if "linear_probe" in techniques:
+        first = "The first trial after the linear probe."
+    reasons["search", "baseline"] = first
     if draft.is_imbalanced:
         reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
     return dump_yaml({"format": 1, "recipe": unparse(recipe), "search": search}, "\n".join(comments), reasons)

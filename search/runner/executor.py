@@ -81,8 +81,8 @@ def run_on_ray(work: Work) -> None:
     def should_stop() -> bool:
         return work.should_stop() or is_ray_lost()
 
-    def look() -> int:
-        return 0 if silence() else capacity.look()  # which would wait for the head node
+    def look(running: int, unstarted: int) -> int:
+        return 0 if silence() else capacity.look(running, unstarted)  # which would wait for the head node
 
     def leave() -> None:
         work.leave()
@@ -95,7 +95,7 @@ def run_on_ray(work: Work) -> None:
         tune.with_resources(bootstrap("search.runner.worker", "run_trial"), make_placing()),
         tune_config=tune.TuneConfig(
             search_alg=LedgerSearcher(controller, lambda trial: _make_input(work, trial), look, should_stop, away),
-            scheduler=LedgerScheduler(controller, should_stop, capacity.is_prepared, away),
+            scheduler=LedgerScheduler(controller, capacity, should_stop, away),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
@@ -117,6 +117,8 @@ def run_on_ray(work: Work) -> None:
     finally:
         if is_ray_lost():
             ray.shutdown()  # while Tune's objects live: their deletion would wait a minute for the server and end this process
+        else:
+            capacity.close()
         is_over.set()
     if is_ray_lost():
         raise RayLost

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ledger.events import RunOpened
 from ledger.folder import SweepFolder
-from ledger.requests import list_requests, set_aside
+from ledger.requests import receive_requests
 from search.core.controller import Controller
 
 LOOK_SECONDS = 0.5
@@ -33,12 +33,8 @@ class Inbox:
         if not at_once and time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + LOOK_SECONDS
-        for path, event in list_requests(self.folder):
-            if event is None:
-                set_aside(path)
-            else:
-                self.controller.accept(event)
-                path.unlink()
+        for event in receive_requests(self.folder):
+            self.controller.accept(event)
         if not self.has_run and (run := self.own_run()):
             self.controller.record(run)
             self.has_run = True

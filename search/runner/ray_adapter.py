@@ -19,6 +19,7 @@ from ledger.trials import Trial
 from search.core.asha import Decision
 from search.core.controller import Controller
 from search.runner.away import ImagesAway
+from search.runner.machines.capacity import Capacity
 from search.runner.machines.ray_failures import describe_death
 from search.runner.worker import Message, TrialInput
 from training.loop.epoch_report import Report
@@ -48,7 +49,7 @@ class LedgerSearcher(_Unpickled, Searcher):
         self,
         controller: Controller,
         make_input: Callable[[Trial], TrialInput],
-        slots: Callable[[], int],
+        slots: Callable[[int, int], int],
         stopping: Callable[[], bool] = lambda: False,
         away: ImagesAway | None = None,
     ) -> None:
@@ -60,8 +61,10 @@ class LedgerSearcher(_Unpickled, Searcher):
         self.slots = slots
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
-        running = self.controller.trials.count().get("running", 0)
-        slots = self.slots()
+        count = self.controller.trials.count()
+        running = count.get("running", 0)
+        left = max(0, self.controller.budget - len(self.controller.trials))
+        slots = self.slots(running, count.get("interrupted", 0) + left)
         # While no trial runs, as while images are away, Tune waits for the next one and does not ask the Stopper.
         if not running and self.stopping():
             return Searcher.FINISHED
@@ -92,14 +95,14 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
     def __init__(
         self,
         controller: Controller,
-        stopping: Callable[[], bool],
-        is_prepared: Callable[[str], bool] = lambda node: True,
+        capacity: Capacity,
+        stopping: Callable[[], bool] = lambda: False,
         away: ImagesAway | None = None,
     ) -> None:
         super().__init__()
         self.controller = controller
+        self.capacity = capacity
         self.stopping = stopping
-        self.is_prepared = is_prepared
         self.away = away or ImagesAway()
         # Ray's trials that had to leave their worker; later messages about them are outdated.
         self.left: set[str] = set()
@@ -116,16 +119,21 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
             if message.get("away"):
                 self.left.add(trial.trial_id)  # it goes on later, as another trial of Ray
                 self.away.begin(self.controller.trials.by_number[number].recipe.data, message["reason"])
-            if "node" in message and not self.is_prepared(message["node"]):
+            if "node" in message and not self.capacity.is_prepared(message["node"]):
                 # Ray gave a waiting trial to a node that had just joined. It is the node that failed, not the trial.
                 self.left.add(trial.trial_id)
                 self.controller.lose(number, message["reason"], "preemption")
             else:
                 self.controller.end(number, message["end"], message["reason"])
             return self.CONTINUE  # the worker has finished and ends the trial by itself
-        decision = self.controller.report(number, Report(**message["report"]), message["worker_seconds"])
+        report = Report(**message["report"])
+        decision = self.controller.report(number, report, message["worker_seconds"], message["host"])
+        trials = self.controller.trials
         if decision is Decision.CONTINUE:
-            return self.CONTINUE
+            limit = self.capacity.limit
+            if limit is None or trials.by_number[number].state != "running" or trials.count()["running"] <= limit:
+                return self.CONTINUE
+            self.controller.lose(number, "another sweep has a right to its room on the cluster", "share")
         self.left.add(trial.trial_id)
         return self.STOP
 
@@ -145,7 +153,11 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> RayTrial | None:
         trials = tune_controller.get_live_trials()
-        return next((trial for trial in trials if trial.status == "PENDING"), None)
+        waiting = next((trial for trial in trials if trial.status == "PENDING"), None)
+        if waiting is None and self.capacity.limit is not None:
+            # Tune keeps an idle worker for the next trial, and with it the room that another sweep may wait for.
+            tune_controller._tune_controller._cleanup_cached_actors(force_all=True)  # type: ignore[attr-defined]
+        return waiting
 
     def on_trial_add(self, tune_controller: TuneController, trial: RayTrial) -> None: ...
     def on_trial_remove(self, tune_controller: TuneController, trial: RayTrial) -> None: ...
@@ -163,9 +175,8 @@ def make_placing(node_id: str = NODE_ID) -> Callable[[dict[str, Any]], Placement
     def place(config: dict[str, Any]) -> PlacementGroupFactory:
         from ray.tune import PlacementGroupFactory
 
-        bundle = {name.upper() if name in ("cpu", "gpu") else name: n for name, n in config["resources"].items()}
         avoided = {node_id: f"!in({', '.join(config['avoided'])})"} if config["avoided"] else {}
-        return PlacementGroupFactory([bundle], bundle_label_selector=[avoided])
+        return PlacementGroupFactory([config["resources"]], bundle_label_selector=[avoided])
 
     return place
 

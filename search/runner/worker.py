@@ -81,6 +81,7 @@ class Message(TypedDict, total=False):
 
     report: dict[str, Any]
     worker_seconds: float
+    host: str
     end: EndState
     reason: str
     node: str  # id of the node where it failed
@@ -143,7 +144,8 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
     watch, place = DrainWatch(_own_node()), CopyPlace(given.copy) if given.copy else None
 
     def on_report(report: Report) -> bool:
-        message: Message = {"report": asdict(report), "worker_seconds": time.perf_counter() - began}
+        seconds = time.perf_counter() - began
+        message: Message = {"report": asdict(report), "worker_seconds": seconds, "host": socket.gethostname()}
         if report.epoch <= given.reported:
             return True
         if place is not None:
@@ -219,8 +221,7 @@ def _count_cpus(cpus: float, gpus: float, uses_share: bool) -> float:
     """Return the CPUs of this trial; with a GPU also those that its share of this node adds."""
     if not (gpus and uses_share):
         return cpus
-    from search.runner.machines.capacity import share_of
-    from search.runner.machines.cluster import list_nodes
+    from search.runner.machines.cluster import list_nodes, share_of
 
     here = _own_node()
     return next((share_of(node, cpus, gpus) for node in list_nodes() if node.id == here), cpus)

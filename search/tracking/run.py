@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import logging
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,15 +44,6 @@ STATUS = {
 }
 
 
-@contextmanager
-def compressed(file: Path) -> Iterator[Path]:
-    """Give a compressed copy of a file, `NAME.gz`."""
-    with tempfile.TemporaryDirectory() as folder:
-        packed = Path(folder, f"{file.name}.gz")
-        packed.write_bytes(gzip.compress(file.read_bytes(), compresslevel=6))
-        yield packed
-
-
 @dataclass
 class ArtifactPlace:
     """Whether the place of the artifacts takes files; the runs of a sweep share it, so that a refusal is said once.
@@ -85,6 +75,7 @@ class Run:
     state: str = "running"
     status: str = "RUNNING"
     reason: str = ""
+    host: str = ""
     end_time: int | None = None
     start_time: int | None = None
     refused: int = 0
@@ -100,18 +91,19 @@ class Run:
         *,
         metrics: Sequence[Metric] = (),
         params: dict[str, Any] | None = None,
+        host: str = "",
     ) -> None:
         """Send entries in as few calls as possible, then the status, so that an ended run is always complete."""
         from mlflow.entities import Param, RunTag
 
-        wanted = {"state": state, "reason": reason}
+        wanted = {"state": state, "reason": reason, "host": host or self.host}
         tags = [RunTag(key, text[:5000]) for key, text in wanted.items() if text != getattr(self, key)]
         entries = [Param(name, str(value)[:6000]) for name, value in (params or {}).items()]
         for first in range(0, max(len(metrics), len(entries) * METRICS // PARAMS, len(tags)), METRICS):
             part = first // METRICS * PARAMS
             self._log(metrics[first : first + METRICS], entries[part : part + PARAMS], [] if first else tags)
         self.params = max(self.params, len(entries), 1)
-        self.state, self.reason = state, reason
+        self.state, self.reason, self.host = state, reason, wanted["host"]
         if self.is_deleted:
             return
         with self._refusable("the status"):
@@ -126,26 +118,26 @@ class Run:
 
     def log_compressed(self, file: Path) -> None:
         """Copy a file to the run's artifacts, as `NAME.gz`; an earlier copy is replaced."""
-
-        def send() -> None:  # the folder for temporary files may be gone or full too
-            with compressed(file) as packed:
-                self.client.log_artifact(self.id, str(packed))
-
-        self._send_file(f"{file.name}.gz", send)
+        self._log_bytes(f"{file.name}.gz", lambda: gzip.compress(file.read_bytes(), compresslevel=6))
 
     def log_page(self, page: Path) -> None:
         """Copy a page to the run's artifacts, as `report.html`; an earlier copy is replaced."""
+        self._log_bytes(PAGE, page.read_bytes)
 
-        def send() -> None:
+    def _log_bytes(self, file: str, read: Callable[[], bytes]) -> None:
+        def send() -> None:  # the folder for temporary files may be gone or full too
             with tempfile.TemporaryDirectory() as folder:
-                self.client.log_artifact(self.id, shutil.copy(page, Path(folder, PAGE)))
+                written = Path(folder, file)
+                written.write_bytes(read())
+                self.client.log_artifact(self.id, str(written))
 
-        self._send_file(PAGE, send)
+        self._send_file(file, send)
 
-    def log_dataset(self, dataset: Dataset) -> None:
-        """Log the data that the run was trained on. MLflow keeps one entry for all runs."""
-        with self._refusable("the dataset"):
-            self.client.log_inputs(self.id, [dataset_of(dataset)])
+    def log_dataset(self, dataset: Dataset | None) -> None:
+        """Log the data that the run was trained on, if they are known. MLflow keeps one entry for all runs."""
+        if dataset is not None:
+            with self._refusable("the dataset"):
+                self.client.log_inputs(self.id, [dataset_of(dataset)])
 
     def _log(self, metrics: Sequence[Metric], params: Sequence[Param], tags: Sequence[RunTag]) -> None:
         """Send all entries in one call. If MLflow refuses it, send each kind alone, so that the others are not lost."""

@@ -76,9 +76,12 @@ class SweepRuns:
         params = trial.recipe.flat()
         if is_new := run.params < len(params):  # the file is written first: a run with parameters also has the file
             run.log_text("recipe.yaml", dump_recipe(trial.recipe))
-            self._log_dataset(run)
+            run.log_dataset(self.dataset)
         metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
-        run.write(trial.state, status, trial.reason, end_time, metrics=metrics, params=params if is_new else None)
+        host = trial.host or ""
+        run.write(
+            trial.state, status, trial.reason, end_time, metrics=metrics, params=params if is_new else None, host=host
+        )
         run.reports = len(trial.reports)
 
     def finish(self, state: str, trials: Trials, last_time: float, ledger: Path | None = None) -> None:
@@ -107,7 +110,7 @@ class SweepRuns:
                 self.store.client.set_tag(self.runs[key].id, "mlflow.parentRunId", run.id)
         if is_new := run.params < max(1, len(self.params)):
             run.log_text("space.yaml", self.space)
-            self._log_dataset(run)
+            run.log_dataset(self.dataset)
         run.write("running", "RUNNING", params=self.params if is_new else None)
         self.begun = True
 
@@ -123,10 +126,6 @@ class SweepRuns:
         if made > self.sent_page:
             self.runs[PARENT].log_page(page)
             self.sent_page = made
-
-    def _log_dataset(self, run: Run) -> None:
-        if self.dataset is not None:
-            run.log_dataset(self.dataset)
 
     def _key(self, trial: Trial) -> int:
         return trial.number if self.nested else PARENT
@@ -177,6 +176,7 @@ class SweepRuns:
                     state=tags.get("state", "running"),
                     status=info.status,
                     reason=tags.get("reason", ""),
+                    host=tags.get("host", ""),
                     end_time=info.end_time,
                     start_time=info.start_time,
                     artifacts=self.artifacts,

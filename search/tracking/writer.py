@@ -47,6 +47,7 @@ class Tracking:
     ) -> None:
         self.uri = make_absolute(uri)
         self.experiment = experiment
+        self.sweep_id = sweep_id
         self.trials = Trials(metric)
         self._ledger, self._page = ledger, page
         self._next_publication = 0.0

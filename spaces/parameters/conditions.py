@@ -133,11 +133,8 @@ class _Narrowed:
         self._suggest: Callable[[str, Sequence[Scalar]], Scalar] = trial.suggest_categorical
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
-        left = [
-            option
-            for option in choices
-            if any((name, option) in assignment.taken.items() for assignment in self.fitting)
-        ]
+        offered = {assignment.taken[name] for assignment in self.fitting if name in assignment.taken}
+        left = [option for option in choices if option in offered]
         if len(left) == 1:
             option = left[0]
         elif len(left) == len(choices):

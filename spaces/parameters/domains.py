@@ -51,9 +51,6 @@ class Choice:
         plain = [label_of(option, position) for position, option in enumerate(self.options)]
         return tuple(f"{label}#{i}" if plain.count(label) > 1 else label for i, label in enumerate(plain))
 
-    def option(self, key: Scalar) -> Tree:
-        return self.options[self.keys.index(key)]
-
 
 Domain = Uniform | LogUniform | IntUniform | Choice
 Interval = Uniform | LogUniform | IntUniform

@@ -105,12 +105,9 @@ def _parse_domain(word: str, body: Tree, steps: Steps, document: Document) -> Do
     if word == "choice":
         return _parse_choice(body, steps, document)
     path, written = path_of(steps), f"{{{word}: {format_value(body)}}}"
-    ends = (
-        [end for end in body if isinstance(end, int | float) and type(end) is not bool and abs(end) < inf]
-        if isinstance(body, list)
-        else []
-    )
-    if not isinstance(body, list) or not len(body) == len(ends) == 2:
+    listed = body if isinstance(body, list) else []
+    ends = [end for end in listed if isinstance(end, int | float) and type(end) is not bool and abs(end) < inf]
+    if not len(listed) == len(ends) == 2:
         example = f"{{{word}: {_EXAMPLES[word]}}}"
         raise document.error(steps, f"{path}={written}: {word} takes two numbers, low and high, as in {example}.")
     low, high = ends

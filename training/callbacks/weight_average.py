@@ -7,7 +7,6 @@ from typing import Protocol, cast
 
 import lightning.pytorch as pl
 import torch
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -125,7 +124,9 @@ class AveragingRate(pl.Callback):
 @torch.no_grad()
 def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
     """Recompute BatchNorm's statistics on an epoch of training images without mixing (Izmailov et al. 2018, section 3.2)."""
-    norms = _find_measuring(classifier.model, classifier.plan.frozen)
+    frozen = set(classifier.plan.frozen)
+    layers = (module for module in classifier.model.modules() if isinstance(module, _BatchNorm))
+    norms = [norm for norm in layers if norm.track_running_stats and norm not in frozen]
     if not norms:
         return
     with measuring_statistics(norms):
@@ -135,12 +136,6 @@ def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
             with trainer.precision_plugin.forward_context():
                 classifier(images)
             mark()
-
-
-def _find_measuring(model: nn.Module, frozen: list[nn.Module]) -> list[_BatchNorm]:
-    left_alone = {id(module) for module in frozen}
-    norms = (module for module in model.modules() if isinstance(module, _BatchNorm) and id(module) not in left_alone)
-    return [norm for norm in norms if norm.track_running_stats]
 
 
 class TwoPoints(Protocol):

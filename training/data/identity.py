@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def identify(data: ImageData, spec: Data) -> dict[str, str | int]:
     return {
         "name": data.name,
         "digest": _digest(data, identify_images),
-        "content": _digest(data, _identify_content(data)),
+        "content": _digest(data, partial(_identify_content, os.path.commonpath(data.paths) if data.paths else "")),
         "source": getattr(spec, "path", None) or getattr(spec, "root", None) or data.name,
         "classes": len(data.classes),
         **{f"{name}_images": len(part) for name, part in parts.items()},
@@ -75,27 +76,22 @@ def _digest(data: ImageData, identify_part: Callable[[np.ndarray | ImageFiles], 
     return digest.hexdigest()
 
 
-def _identify_content(data: ImageData) -> Callable[[np.ndarray | ImageFiles], bytes | memoryview]:
-    """Return a function for a value that is the same wherever the files lie.
+def _identify_content(common: str, images: np.ndarray | ImageFiles) -> bytes | memoryview:
+    """Return a value that is the same wherever the files lie.
 
-    It has the name and size of each file below the folder that all are in, and the content of some.
+    It has the name and size of each file below the folder `common`, which all are in, and the content of some.
     """
-    common = os.path.commonpath(data.paths) if data.paths else ""
-
-    def identify_part(images: np.ndarray | ImageFiles) -> bytes | memoryview:
-        if not isinstance(images, ImageFiles):
-            return identify_images(images)
-        digest = hashlib.blake2b(digest_size=16)
-        for number, path in enumerate(images.paths):
-            with suppress(OSError):  # a file that is missing has no size and no bytes
-                digest.update(os.fsencode(path.removeprefix(common)) + b"\0")
-                digest.update(b"%d\n" % os.path.getsize(path))
-                if number % max(1, len(images.paths) // SAMPLES) == 0:
-                    with open(path, "rb") as file:
-                        digest.update(file.read())
-        return digest.digest()
-
-    return identify_part
+    if not isinstance(images, ImageFiles):
+        return identify_images(images)
+    digest = hashlib.blake2b(digest_size=16)
+    for number, path in enumerate(images.paths):
+        with suppress(OSError):  # a file that is missing has no size and no bytes
+            digest.update(os.fsencode(path.removeprefix(common)) + b"\0")
+            digest.update(b"%d\n" % os.path.getsize(path))
+            if number % max(1, len(images.paths) // SAMPLES) == 0:
+                with open(path, "rb") as file:
+                    digest.update(file.read())
+    return digest.digest()
 
 
 def identify_images(images: np.ndarray | ImageFiles) -> bytes | memoryview:

@@ -77,11 +77,8 @@ def _complete(spec: Data, loaded: object) -> ImageData:
         spec.refuse(f"load returns the parts {', '.join(map(str, named))}", "Return train, and val and test if any.")
     pairs = {part: _pair(images) for part, images in named.items()}
     unlabelled = _find_unlabelled(pairs)
-    listed = {
-        part: _list(pairs[part], getattr(images, "classes", ()))
-        for part, images in named.items()
-        if part not in unlabelled
-    }
+    with_labels = {part: images for part, images in named.items() if part not in unlabelled}
+    listed = {part: _list(pairs[part], getattr(images, "classes", ())) for part, images in with_labels.items()}
     images = _store(spec, listed)
     counts = {part: Counter(labels) for part, (_, labels) in listed.items()}
     check_sizes(spec, {part: {name: [name] * of[name] for name in of} for part, of in counts.items()})

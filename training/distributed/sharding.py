@@ -35,22 +35,18 @@ class Sharded(ModelParallelStrategy):
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = True) -> Saved:
         """Load this rank's part of the file. Lightning's own loader fails on blocks with activation checkpointing."""
-        from torch.distributed.checkpoint.state_dict import (
-            StateDictOptions,
-            set_model_state_dict,
-            set_optimizer_state_dict,
-        )
+        from torch.distributed.checkpoint import state_dict as states
 
         assert self.model is not None
         saved = torch.load(checkpoint_path, map_location="cpu", weights_only=True, mmap=True)
-        options = StateDictOptions(full_state_dict=True)
-        set_model_state_dict(self.model, saved.pop("state_dict"), options=options)
+        options = states.StateDictOptions(full_state_dict=True)
+        states.set_model_state_dict(self.model, saved.pop("state_dict"), options=options)
         for optimizer, state in zip(self.optimizers, saved["optimizer_states"], strict=True):
             if not state["state"]:  # plain sgd has no state to divide
                 optimizer.load_state_dict(state)
                 continue
             named = FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_NAME, self.model)
-            set_optimizer_state_dict(self.model, optimizer, optim_state_dict=named, options=options)
+            states.set_optimizer_state_dict(self.model, optimizer, optim_state_dict=named, options=options)
         return saved
 
 

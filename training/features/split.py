@@ -111,14 +111,9 @@ def _find_fixed_modules(model: nn.Module) -> set[nn.Module]:
 
 def _find_mixed_modules(model: nn.Module, fixed: set[nn.Module]) -> set[nn.Module]:
     """Return the modules with a frozen part and a part that trains, and those around the head."""
-    head, mixed = head_of(model), set()
-    for module in model.modules():
-        parts = [part for part in module.modules() if part is not module]
-        if module not in fixed and any(
-            part is head or (part in fixed and any(True for _ in part.parameters())) for part in parts
-        ):
-            mixed.add(module)
-    return mixed
+    ends = {head_of(model), *(module for module in fixed if any(True for _ in module.parameters()))}
+    parts = {module: set(module.modules()) - {module} for module in model.modules() if module not in fixed}
+    return {module for module, inner in parts.items() if not inner.isdisjoint(ends)}
 
 
 def _varies(module: nn.Module) -> bool:

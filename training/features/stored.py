@@ -83,10 +83,9 @@ class FeatureMaker:
             try:
                 for images, _ in loader:
                     values = self._compute(images)
-                    rows[begin : begin + len(values)] = (
-                        values.contiguous().view(len(values), -1).view(torch.uint8).numpy()
-                    )
-                    begin += len(values)
+                    end = begin + len(values)
+                    rows[begin:end] = values.contiguous().view(len(values), -1).view(torch.uint8).numpy()
+                    begin = end
             finally:
                 close_loader(loader)
 

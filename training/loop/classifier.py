@@ -10,7 +10,6 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
-from torch.optim.lr_scheduler import LRScheduler
 
 from training.contract.optimizer import Optimizer
 from training.contract.setup import FindPoint, Pull, TrainingSetup
@@ -243,17 +242,12 @@ class Classifier(pl.LightningModule):
         return max(group["lr"] for group in self.trainer.optimizers[0].param_groups)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        optimizer, schedule = self.build_optimizer()
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def build_optimizer(self) -> tuple[torch.optim.Optimizer, LRScheduler]:
-        """Return a new optimizer, and the schedule of its rates."""
         lr = self.recipe.optimizer.lr
         assert isinstance(lr, float)  # resolved
-        optimizer = self.recipe.optimizer.build(
-            group_parameters(self.plan, self.recipe.optimizer, lr * (self.plan.lr_factor or 1.0))
-        )
-        return optimizer, self.recipe.schedule.build(optimizer, self.epoch_steps)
+        groups = group_parameters(self.plan, self.recipe.optimizer, lr * (self.plan.lr_factor or 1.0))
+        optimizer = self.recipe.optimizer.build(groups)
+        schedule = self.recipe.schedule.build(optimizer, self.epoch_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def group_parameters(setup: TrainingSetup, optimizer: Optimizer, lr: float) -> list[dict[str, object]]:

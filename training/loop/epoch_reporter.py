@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 import torch
 
 from training.distributed.progress import OTHER_SECONDS, allowing
-from training.distributed.rank import ALONE, Rank
+from training.distributed.rank import Rank
 from training.errors import UserError
 from training.loop.checkpoint import Saved, read_checkpoint, write_checkpoint
 from training.loop.classifier import Classifier
@@ -42,8 +42,8 @@ class EpochReporter(pl.Callback):
         classes: tuple[str, ...],
         metric: str,
         on_report: Callable[[Report], bool],
-        score: Kept = "best",
-        rank: Rank = ALONE,
+        score: Kept,
+        rank: Rank,
     ) -> None:
         self.folder = folder
         self.metric = metric

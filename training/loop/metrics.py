@@ -32,11 +32,6 @@ def judge(logits: torch.Tensor, labels: torch.Tensor) -> Columns:
     return labels, predicted, confidence, F.cross_entropy(logits, labels, reduction="none")
 
 
-def _resample(count: int) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(count, (count,), generator=generator) for _ in range(RESAMPLES)]
-
-
 def _kinds(classes: int) -> dict[str, Metric]:
     return {
         "val_accuracy": lambda y, p, c, loss: (y == p).double().mean(),
@@ -69,5 +64,7 @@ def _standard_error(metric: Metric, columns: Columns, score: str) -> float:
         return error
     if score == "val_loss":
         return float(losses.double().std(correction=0) / count**0.5)
-    spread = float(torch.stack([metric(*(column[draw] for column in columns)) for draw in _resample(count)]).std())
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randint(count, (count,), generator=generator) for _ in range(RESAMPLES)]
+    spread = float(torch.stack([metric(*(column[draw] for column in columns)) for draw in draws]).std())
     return error if right == count and score in ("val_balanced_accuracy", "val_macro_f1") else spread

@@ -26,11 +26,11 @@ def check_backbone(backbone: Backbone) -> None:
     if backbone.name not in known:
         near = difflib.get_close_matches(backbone.name, known, n=3, cutoff=0.5)
         hint = (
-            f" Did you mean {' or '.join(near)}?"
+            f"Did you mean {' or '.join(near)}?"
             if near
-            else f" The documentation of {backbone.source} lists its models."
+            else f"The documentation of {backbone.source} lists its models."
         )
-        raise UserError(f"backbone.name={backbone.name}: {backbone.source} has no such model.{hint}")
+        raise UserError(f"backbone.name={backbone.name}: {backbone.source} has no such model. {hint}")
     if backbone.source == "torchvision" and backbone.name in ("googlenet", "inception_v3"):
         raise UserError(
             f"backbone.name={backbone.name}: torchvision trains it with auxiliary heads, which are not supported. "

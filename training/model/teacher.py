@@ -30,14 +30,9 @@ class TrainedTeacher:
         order: The place of each class of the training among the teacher's logits.
     """
 
-    def __init__(
-        self, model: nn.Module, teacher_preprocessing: Preprocessing, given: Preprocessing, order: Sequence[int]
-    ) -> None:
-        mean, std, own_mean, own_std = (
-            np.array(values)
-            for values in (given.mean, given.std, teacher_preprocessing.mean, teacher_preprocessing.std)
-        )
-        self.model, self.side = model.requires_grad_(False), teacher_preprocessing.side
+    def __init__(self, model: nn.Module, own: Preprocessing, given: Preprocessing, order: Sequence[int]) -> None:
+        mean, std, own_mean, own_std = map(np.array, (given.mean, given.std, own.mean, own.std))
+        self.model, self.side = model.requires_grad_(False), own.side
         self.scale = torch.from_numpy(std / own_std).float()[:, None, None]
         self.bias = torch.from_numpy((mean - own_mean) / own_std).float()[:, None, None]
         self.order = torch.tensor(order)
@@ -99,9 +94,8 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
         )
     with torch.random.fork_rng(devices=[]):
         model = restore_model(recipe, weights, len(known))
-    return TrainedTeacher(
-        model, recipe.evaluation_preprocessing, student.preprocessing, [known.index(name) for name in classes]
-    )
+    order = [known.index(name) for name in classes]
+    return TrainedTeacher(model, recipe.evaluation_preprocessing, student.preprocessing, order)
 
 
 def _read(file: Path, field: str) -> tuple[Recipe, dict[str, torch.Tensor], list[str], str]:

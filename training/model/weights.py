@@ -108,7 +108,11 @@ def _find_published(backbone: Backbone) -> _Published:
         weights = _torchvision_weights(backbone)
         fetch = partial(weights.get_state_dict, progress=False, check_hash=True)
         return _published(weights.url, _hub_file(weights.url), fetch)
-    config = _timm_config(backbone)
+    import timm
+
+    config = timm.get_pretrained_cfg(backbone.name)
+    if config is None or not config.has_weights:
+        raise _no_weights(backbone)
     if not config.hf_hub_id:
         from torch.hub import load_state_dict_from_url
 
@@ -145,22 +149,12 @@ def _read_packaged(file: Path) -> dict[str, torch.Tensor]:
     return dict(zip(timm.create_model(PACKAGED_BACKBONE).state_dict(), weights.values(), strict=True))
 
 
-def _timm_config(backbone: Backbone) -> PretrainedCfg:
-    import timm
-
-    config = timm.get_pretrained_cfg(backbone.name)
-    if config is None or not config.has_weights:
-        raise _no_weights(backbone)
-    return config
-
-
 def _cached_by_hub(config: PretrainedCfg) -> Path | None:
     """Return the cached file of a model. The hub's client would contact the network first, and wait for it."""
     from huggingface_hub import try_to_load_from_cache
 
-    candidates = (
-        try_to_load_from_cache(str(config.hf_hub_id), name) for name in ("model.safetensors", "pytorch_model.bin")
-    )
+    names = ("model.safetensors", "pytorch_model.bin")
+    candidates = (try_to_load_from_cache(str(config.hf_hub_id), name) for name in names)
     return next((Path(file) for file in candidates if isinstance(file, str)), None)
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from training.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,12 @@ def count_cpus() -> int:
     """Return the number of CPUs that this process may use, also by the quota of a container."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min(count, *_list_quotas())))
+
+
+def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Return the result for each item, in their order, computed in a thread for each CPU."""
+    with ThreadPoolExecutor(count_cpus()) as pool:
+        return list(pool.map(function, items))
 
 
 def _list_quotas(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[float]:

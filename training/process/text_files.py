@@ -20,7 +20,7 @@ LARGEST_JSON_BYTES = 2**26
 State = TypeVar("State")
 
 
-def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
+def read_text(path: Path, name: str) -> str:
     """Read a text file in UTF-8. Error messages refer to it by `name`.
 
     Raises:
@@ -34,9 +34,9 @@ def read_text(path: Path, name: str, largest_bytes: int = LARGEST_BYTES) -> str:
             raise UserError(f"{name}: this is a folder, not a file. {way_out}")
         if not path.is_file():
             raise UserError(f"{name}: this is a pipe or a device, not a file. Save the text in a file first.")
-        if size > largest_bytes:
+        if size > LARGEST_BYTES:
             raise UserError(
-                f"{name}: the file has {size / 1e6:.1f} MB, and at most {largest_bytes // 1024} KB are allowed here. "
+                f"{name}: the file has {size / 1e6:.1f} MB, and at most {LARGEST_BYTES // 1024} KB are allowed here. "
                 "Is it the right file?"
             )
         return path.read_text(encoding=find_encoding(path))

@@ -74,9 +74,9 @@ def to_svg(figure: Figure, name: str) -> str:
     text = text[text.index("<svg") :].replace(INK, "currentColor")
     # Text stays text, in the font of the page.
     text = re.sub(r"font: ([^;]*?)(\d+(?:\.\d+)?px)[^;\"]*", r"font: \1\2 system-ui, sans-serif", text)
-    return re.sub(
-        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1), count=1
-    )
+    for side in ("height", "width"):
+        text = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", text, count=1)
+    return text
 
 
 def wrap_axes(axes: object) -> list[Axes]:

@@ -88,4 +88,4 @@ def _describe_ui(tracking_uri: str) -> str:
     if MASK in tracking_uri:
         return f"sweep ui, with {URI} set to {tracking_uri}"
     default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
-    return "sweep ui" if default else f"sweep ui --tracking-uri {tracking_uri}"
+    return "sweep ui" if default else f"sweep ui --tracking-uri {shlex.quote(tracking_uri)}"

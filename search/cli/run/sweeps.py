@@ -1,4 +1,4 @@
-"""Commands that start, continue and remove sweeps."""
+"""Commands that start, continue and remove sweeps, and those that reach into a running one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 import search
 from ledger import EXPERIMENT, TRACKING_URI
 from search.arguments import VERBOSE
-from search.cli.options import Name, Storage, options_of
-from search.sweep_options import STORAGE, ResumeOptions, SweepOptions
+from search.cli.options import Name, Plugins, Storage, open_sweep, options_of
+from search.sweep_options import STORAGE, ResumeOptions, SweepOptions, SweepPlace, complete_field, complete_trial
 from training.errors import UserError
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the results only, no progress.")]
@@ -69,6 +69,51 @@ def _search(
 
     console.quiet = False
     conclude(result, publish)
+
+
+@options_of(SweepPlace)
+def stop(
+    *,
+    trial: Annotated[
+        str | None,
+        typer.Option(help="End only this trial, such as 0007, after its current epoch.", autocompletion=complete_trial),
+    ] = None,
+    **place: Any,
+) -> None:
+    """Stop a running sweep as Ctrl-C does, or one of its trials.
+
+    A sweep that was ended can be resumed. A trial that was ended counts as stopped.
+    """
+    from search.evaluation.requests import request_end, request_stop
+
+    if trial is not None:
+        print(request_stop(open_sweep(**place), trial))
+    else:
+        print(request_end(place["storage"].absolute(), place["name"]))
+
+
+@options_of(SweepPlace)
+def add(
+    *,
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE.yaml|PATH=VALUE...",
+            help="A recipe's file, and values to set in it; what neither has is as in the sweep's baseline.",
+            autocompletion=complete_field,
+        ),
+    ],
+    full: Annotated[bool, typer.Option("--full", help="Let the trial run to its end: ASHA does not stop it.")] = False,
+    plugins: Plugins = None,
+    **place: Any,
+) -> None:
+    """Add one recipe to a sweep as one more trial, also while it runs.
+
+    The recipe may lie outside the space, but it has the data of the sweep.
+    """
+    from search.evaluation.requests import request_trial
+
+    print(request_trial(open_sweep(**place), values, full))
 
 
 def rm(

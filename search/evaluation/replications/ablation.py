@@ -74,12 +74,11 @@ def _build_variants(winner: Recipe, baseline: Recipe, sweep: str) -> tuple[list[
         else:
             notes.append(f"{field} is on in the baseline too, so its effect there is not measured.")
         for label, recipe, new in changes:
-            changed = _exchange(recipe, field, new)
-            if isinstance(changed, Recipe):
-                recipes[label] = changed
-            else:
+            try:
+                recipes[label] = read_recipe(recipe.model_copy(update={field: new}).model_dump())
+            except UserError as error:
                 base = WINNER if recipe is winner else BASELINE
-                notes.append(f"The {base} {label} is left out, because that combination is invalid: {changed}")
+                notes.append(f"The {base} {label} is left out, because that combination is invalid: {error}")
     if not techniques:
         raise UserError(
             "The best recipe is the baseline with no technique on, so there is nothing to switch. "
@@ -99,13 +98,6 @@ def _switches(winner: Recipe, baseline: Recipe) -> Iterator[tuple[str, object, o
             off = off.model_copy(update={"backend": value.backend})
         if value != off:
             yield field, value, off
-
-
-def _exchange(recipe: Recipe, field: str, value: object) -> Recipe | str:
-    try:
-        return read_recipe(recipe.model_copy(update={field: value}).model_dump())
-    except UserError as error:
-        return str(error)
 
 
 def _find_winner(source: SweepRecord) -> Trial:
@@ -130,13 +122,9 @@ def conclude_ablation(replicated: Replicated) -> Conclusion:
 
 
 def _list_rows(ablation: Ablation) -> list[list[str]]:
+    metric = ablation.metric
     return [
-        [
-            row.technique,
-            _format_worth(ablation.metric, row.in_winner),
-            _format_worth(ablation.metric, row.in_baseline),
-            row.value,
-        ]
+        [row.technique, _format_worth(metric, row.in_winner), _format_worth(metric, row.in_baseline), row.value]
         for row in ablation.techniques
     ]
 
@@ -161,13 +149,9 @@ def measure_worth(replicated: Replicated) -> Ablation:
         alone, together = paired_interval(signed, *pairs[label]), paired_interval(signed, *pairs[label], len(pairs))
         return Worth(alone, proven=together.excludes_zero, likely=alone.excludes_zero)
 
+    winner = replicated.by_label[WINNER][0].recipe
     techniques = [
-        TechniqueWorth(
-            name,
-            short_part(replicated.by_label[WINNER][0].recipe, name),
-            worth(f"without {name}"),
-            worth(f"with {name}"),
-        )
+        TechniqueWorth(name, short_part(winner, name), worth(f"without {name}"), worth(f"with {name}"))
         for name in names
     ]
     noise = score_noise(scores)

@@ -28,23 +28,18 @@ NO_TEST = "The data have no test split, so no score on images that nobody chose 
 
 def render(replicated: Replicated, confirmation: Confirmation) -> str:
     """Return the page as HTML."""
+    finding = judge(confirmation.metric, confirmation.winner)
     chart, recipes = _recipe_chart(replicated, confirmation), _recipe_table(replicated, confirmation)
     sections = [
-        Section(
-            text=[judge(confirmation.metric, confirmation.winner), *confirmation.notes],
-            verdict=find_verdict(confirmation),
-        ),
+        Section("", [finding, *confirmation.notes], verdict=find_verdict(confirmation)),
         Section("Recipes on fresh seeds", [METHOD.format(count=len(confirmation.recipes))], [chart], *recipes),
     ]
-    if confirmation.test is not None:
-        sections += _render_test(replicated, confirmation.test)
+    if (test := confirmation.test) is not None:
+        picture = replicated.record.folder.path / "worst.png"
+        worst = picture.read_bytes() if picture.exists() else b""
+        text = [*describe_test(test), TEST_METHOD]
+        sections += render_score("Test split", text, test.results, test.classes, worst)
     return render_page(f"{replicated.event.of}, confirmed", sections)
-
-
-def _render_test(replicated: Replicated, test: TestScored) -> list[Section]:
-    worst = replicated.record.folder.path / "worst.png"
-    text = [*describe_test(test), TEST_METHOD]
-    return render_score("Test split", text, test.results, test.classes, worst.read_bytes() if worst.exists() else b"")
 
 
 def _recipe_chart(replicated: Replicated, confirmation: Confirmation) -> Chart:

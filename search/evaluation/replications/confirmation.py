@@ -181,10 +181,8 @@ def train_final(replicated: Replicated, confirmation: Confirmation, say: Callabl
         Interrupted: a signal ended it.
     """
     record, trial = replicated.record, _find_trial(replicated, confirmation.winner.label)
-    out, headline = (
-        place_export(f"{replicated.event.of}-final", record),
-        judge(confirmation.metric, confirmation.winner),
-    )
+    out = place_export(f"{replicated.event.of}-final", record)
+    headline = judge(confirmation.metric, confirmation.winner)
     way_on = f"Continue with: sweep confirm {replicated.source.called} --final"
     if not train_release(record, trial, out, say, headline=headline, way_on=way_on, test=record.test):
         raise UserError(

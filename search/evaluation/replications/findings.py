@@ -52,9 +52,8 @@ class Confirmation:
         """Plain values, as in `confirm.json`."""
         test = None
         if self.test is not None:
-            test = self.test.model_dump(mode="json", exclude={"event", "time"}) | {
-                "scored_at": describe_time(self.test)
-            }
+            test = self.test.model_dump(mode="json", exclude={"event", "time"})
+            test["scored_at"] = describe_time(self.test)
         return {"format": FORMAT, **asdict(self), "test": test, "seeds": list(self.seeds)}
 
 

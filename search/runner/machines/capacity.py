@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from search.runner.machines.cluster import ACCELERATOR, Node
+from search.runner.machines.sharing import SharedCluster
 from training.errors import UserError
 
 LOOK_SECONDS = 1.0  # between two looks at the list of nodes
@@ -30,7 +31,8 @@ class Demand:
     def resources(self) -> dict[str, float]:
         """The resources of one trial, as Ray counts them."""
         accelerator = {f"{ACCELERATOR}{self.accelerator}": 0.001} if self.accelerator else {}
-        return {"cpu": self.cpus, "gpu": self.gpus, **accelerator}
+        gpus = {"GPU": self.gpus} if self.gpus else {}
+        return {"CPU": self.cpus, **gpus, **accelerator}
 
     def slots_on(self, node: Node) -> int:
         """The number of trials that fit on a node at the same time."""
@@ -90,11 +92,6 @@ def _refuse_too_much(demand: Demand, nodes: list[Node]) -> None:
         )
 
 
-def share_of(node: Node, cpus: float, gpus: float) -> float:
-    """Return the CPUs that a trial may use on a node: the share that belongs to its GPUs, at least what it requested."""
-    return max(cpus, float(int(node.cpus * gpus / node.gpus))) if gpus and node.gpus else cpus
-
-
 class Capacity:
     """The number of trials that may run now. It follows nodes as they join, once they are prepared, and as they leave."""
 
@@ -107,6 +104,7 @@ class Capacity:
         most: int | None = None,
         look: Callable[[], list[Node]] | None = None,
         prepare: Callable[[Node], Callable[[], str | None]] | None = None,
+        shared: SharedCluster | None = None,
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
         """Begin with prepared nodes; `failed` has the reason for each node whose preparation has failed, by its id.
@@ -114,11 +112,11 @@ class Capacity:
         `most` is the number of trials that the user wants at the same time, also if not all have room yet: Ray then shows
         the others as demand to an autoscaler. `look` lists the nodes that are alive; a single machine needs none. `prepare`
         begins to prepare a node, and returns a function for its result: None while it is not ready, "" when trials can run
-        there, else the problem.
+        there, else the problem. `shared` says how many trials the other sweeps of the cluster leave to this one.
         """
         self.demand = demand
         self.most = most
-        self._look, self._prepare, self._say = look, prepare, say
+        self._look, self._prepare, self._shared, self._say = look, prepare, shared, say
         self._ready = {node.id for node in nodes}
         self._waiting: dict[str, Callable[[], str | None]] = {}
         self._failed = dict(failed or {})  # a node stays, so that it is not prepared again
@@ -131,6 +129,15 @@ class Capacity:
     @property
     def slots(self) -> int:
         """The number of trials that may run at the same time, as of the last look."""
+        return self._alone if self.limit is None else min(self.limit, self._alone)
+
+    @property
+    def limit(self) -> int | None:
+        """The number of trials that other sweeps of the cluster leave to this one; None if there are none."""
+        return self._shared.limit if self._shared else None
+
+    @property
+    def _alone(self) -> int:
         if self.most is None:
             return self._room
         return self.most if self._look is not None else min(self.most, self._room)
@@ -139,12 +146,24 @@ class Capacity:
         """Return whether the node with this id is there and prepared, as of the last look."""
         return node in self._ready
 
-    def look(self) -> int:
-        """Look at the nodes, at most once a second, and return `slots`. Only the thread that starts trials calls this."""
+    def look(self, running: int = 0, unstarted: int = 0) -> int:
+        """Look at the nodes, at most once a second, and return `slots`. Only the thread that starts trials calls this.
+
+        The two numbers are those of the trials that run, and of those that could begin if there was room.
+        """
         if self._look is not None and time.monotonic() >= self._next_look:
             self._update(self._look())
+            if self._shared:
+                wanted = min(running + unstarted, self._alone)
+                bundles = [self.demand.resources] * wanted if self.most is not None else []
+                self._shared.ask(running, wanted if self._room else 0, self._room, bundles)
             self._next_look = time.monotonic() + LOOK_SECONDS
         return self.slots
+
+    def close(self) -> None:
+        """Leave the cluster to the other sweeps."""
+        if self._shared:
+            self._shared.leave()
 
     def _update(self, nodes: list[Node]) -> None:
         able = {node.id: node for node in nodes if self.demand.slots_on(node)}

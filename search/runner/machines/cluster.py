@@ -41,6 +41,11 @@ class Node:
     accelerator: str = ""  # type of the GPUs, such as `A100`, where Ray detects it
 
 
+def share_of(node: Node, cpus: float, gpus: float) -> float:
+    """Return the CPUs that a trial may use on a node: the share that belongs to its GPUs, at least what it requested."""
+    return max(cpus, float(int(node.cpus * gpus / node.gpus))) if gpus and node.gpus else cpus
+
+
 def probe_cluster(
     address: str | None, way_out: str = "Give host:port of its head node, or leave it out to run on this machine."
 ) -> None:

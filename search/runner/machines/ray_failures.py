@@ -56,11 +56,8 @@ def describe_bad_place(error: Exception) -> str | None:
 def describe_death(trial: RayTrial) -> tuple[str, LossCause | Literal["memory"]]:
     """Return in one line why a trial's worker died, and the kind of cause."""
     # Ray's `get_error` reads a copy of the file, which Ray makes later.
-    text = (
-        Path(trial.error_file).read_text(encoding="utf-8")
-        if trial.error_file and Path(trial.error_file).exists()
-        else ""
-    )
+    file = Path(trial.error_file or "")
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
     lines = [line.strip() for line in text.splitlines()]
     telling = [line.split(LOST, 1)[1] for line in lines if LOST in line]
     telling += [line for line in lines if any(word in line.lower() for word in TELLING)]

@@ -115,7 +115,10 @@ def _init_ray(address: str | None) -> None:
         python = start_fork_server()  # it imports while Ray starts
     else:
         where = {"address": address}
-        environment = {"env_vars": RAY_SETTINGS | _own_settings()}
+        from training.data.files.pixel_store import LIMIT_VARIABLES
+
+        own = {name: os.environ[name] for name in (VERBOSE, *LIMIT_VARIABLES.values()) if name in os.environ}
+        environment = {"env_vars": RAY_SETTINGS | own}
         python = name_fork_server() if _join(address) == [socket.gethostname()] else ""
     if python:
         environment["py_executable"] = python
@@ -167,12 +170,6 @@ def _init_beside(init: Callable[[], object]) -> None:
 
     threading.Thread(target=run, name="ray", daemon=True).start()
     done.result()
-
-
-def _own_settings() -> dict[str, str]:
-    from training.data.files.pixel_store import LIMIT_VARIABLES
-
-    return {name: os.environ[name] for name in (VERBOSE, *LIMIT_VARIABLES.values()) if name in os.environ}
 
 
 def _join(address: str) -> list[str]:

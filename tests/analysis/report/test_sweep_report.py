@@ -138,8 +138,8 @@ def test_a_sweep_without_a_completed_trial_gives_one_sentence(storage):
     begun = load("begun", storage=storage)
     for state, way_on in (
         ("running", r"Wait for it\.$"),
-        ("interrupted", r"Continue with: sweep resume begun\.$"),
-        ("completed", r"Continue with: sweep resume begun --trials 10\.$"),
+        ("interrupted", rf"Continue with: sweep resume begun --storage {storage}\.$"),
+        ("completed", rf"Continue with: sweep resume begun --storage {storage} --trials 10\.$"),
     ):
         with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*compare. " + way_on) as caught:
             find(replace(begun, state=state))

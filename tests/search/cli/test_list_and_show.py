@@ -12,7 +12,7 @@ from training.errors import UserError
 
 # Programs of users read these names: add new ones at the end, and never change one.
 TRIAL = ["trial", "rank", "state", "reason", "origin", "score", "standard_error", "best_epoch", "epoch", "epochs"]
-TRIAL += ["cost_seconds", "memory_mb", "recipe"]
+TRIAL += ["cost_seconds", "memory_mb", "host", "recipe"]
 SWEEP = ["name", "state", "metric", "planned_trials", "trials"]
 LISTED = ["name", "state", "done", "total", "metric", "score", "standard_error", "started", "folder"]
 

@@ -11,7 +11,7 @@ from search.core.controller import Controller
 from search.runner import away
 from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher
 from spaces.load import load_space
-from tests.search.runner.test_ray_adapter import make_input
+from tests.search.runner.test_ray_adapter import EMPTY, make_input
 
 
 @pytest.fixture
@@ -27,8 +27,10 @@ def sweep(tmp_path, monkeypatch):
     space = load_space("quick", [f"data={{name: image_folder, root: {photos}}}", "search.trials=3"])
     controller, said, asked_to_stop = Controller(space, Ledger(tmp_path / "ledger.jsonl")), [], []
     waiting = away.ImagesAway(said.append)
-    searcher = LedgerSearcher(controller, make_input, lambda: 2, lambda: bool(asked_to_stop), waiting)
-    scheduler = LedgerScheduler(controller, lambda: False, away=waiting)
+    searcher = LedgerSearcher(
+        controller, make_input, lambda running, unstarted: 2, lambda: bool(asked_to_stop), waiting
+    )
+    scheduler = LedgerScheduler(controller, EMPTY, away=waiting)
 
     def lose(number):
         message = {"end": "interrupted", "reason": f"{photos}: the images are no longer there.", "away": True}

@@ -10,11 +10,14 @@ from ray._private.state import state
 
 from ledger.file import Ledger
 from search.core.controller import Controller
+from search.runner.machines.capacity import Capacity, Demand
+from search.runner.machines.cluster import Node
 from search.runner.machines.ray_failures import describe_death
-from search.runner.ray_adapter import LedgerScheduler, make_placing
+from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, make_placing
 from search.runner.worker import TrialInput
 from spaces.load import load_space
 
+EMPTY = Capacity(Demand(1, 0), [])
 # As Ray 2.60 prints them, shortened.
 SIGTERM = (
     "The actor died unexpectedly before finishing this task.\nThe actor is dead because its worker process has died. "
@@ -51,7 +54,7 @@ def test_a_lost_machine_does_not_count_as_a_worker_that_died(controller, message
     controller.next_trial()
     (tmp_path / "error.txt").write_text(message)
     trial = SimpleNamespace(trial_id="x", config={"trial": 0}, error_file=str(tmp_path / "error.txt"))
-    LedgerScheduler(controller, lambda: False).on_trial_error(None, trial)
+    LedgerScheduler(controller, EMPTY).on_trial_error(None, trial)
     lost = controller.ledger.events[-1]
     assert (lost.event, lost.cause) == ("lost", cause)
     assert lost.reason in message
@@ -79,7 +82,7 @@ def test_the_reason_of_a_lost_device_is_the_sentence_about_it(tmp_path):
 
 
 def test_a_trial_that_fails_on_an_unprepared_node_is_moved(controller):
-    scheduler = LedgerScheduler(controller, lambda: False, is_prepared=lambda node: node == "good")
+    scheduler = LedgerScheduler(controller, Capacity(Demand(1, 0), [Node("good", "", 1, 0)]))
     for number, (node, event) in enumerate([("bad", "lost"), ("good", "end")]):
         assert controller.next_trial().number == 0
         trial = SimpleNamespace(trial_id=str(number), config={"trial": 0})
@@ -96,7 +99,7 @@ def test_the_function_that_places_trials_needs_none_of_our_packages_in_a_worker(
     text = cloudpickle.dumps(make_placing())
     code = (
         "import pickle, sys; sys.modules.update(dict.fromkeys(('search', 'spaces', 'ledger', 'analysis', 'training')));"
-        "print(pickle.loads(sys.stdin.buffer.read())({'avoided': [], 'resources': {'cpu': 1}}).bundles)"
+        "print(pickle.loads(sys.stdin.buffer.read())({'avoided': [], 'resources': {'CPU': 1}}).bundles)"
     )
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, timeout=200)
     assert done.stdout.strip() == b"[{'CPU': 1.0}]", done.stderr
@@ -113,9 +116,7 @@ def test_a_trial_runs_on_no_node_that_it_must_avoid():
         ray.init(cluster.address, log_to_driver=False)
         ids = [node["NodeID"] for node in ray.nodes()]
         for avoided in ids:
-            group = make_placing()(
-                {"resources": {"cpu": 1, "gpu": 0}, "avoided": [avoided, "0f" * 28]}
-            ).to_placement_group()
+            group = make_placing()({"resources": {"CPU": 1}, "avoided": [avoided, "0f" * 28]}).to_placement_group()
             assert group.wait(60)
             (place,) = ray.util.placement_group_table(group)["bundles_to_node_id"].values()
             assert {place} == set(ids) - {avoided}
@@ -133,7 +134,7 @@ def test_a_trial_that_runs_out_of_memory_ends_and_is_not_tried_again(controller,
     controller.next_trial()
     (tmp_path / "error.txt").write_text(LOW)
     trial = SimpleNamespace(trial_id="x", config={"trial": 0}, error_file=str(tmp_path / "error.txt"))
-    scheduler = LedgerScheduler(controller, lambda: False)
+    scheduler = LedgerScheduler(controller, EMPTY)
     if by_worker:
         message = json.dumps({"end": "out_of_memory", "reason": "CUDA out of memory"})
         scheduler.on_trial_result(None, trial, {"message": message})
@@ -142,3 +143,45 @@ def test_a_trial_that_runs_out_of_memory_ends_and_is_not_tried_again(controller,
         scheduler.on_trial_error(None, trial)
     assert controller.trials.by_number[0].state == "out_of_memory"
     assert controller.next_trial().number == 1
+
+
+class Limited:
+    """The part of a cluster that other sweeps leave to this one."""
+
+    limit = 1
+
+    def ask(self, *claim):
+        self.claim = claim
+
+
+def test_a_trial_gives_its_room_to_another_sweep_after_an_epoch_but_not_after_its_last(controller):
+    shared = Limited()
+    capacity = Capacity(Demand(1, 0), [Node("a", "", 4, 0)], look=lambda: [Node("a", "", 4, 0)], shared=shared)
+    searcher = LedgerSearcher(controller, make_input, capacity.look)
+    scheduler = LedgerScheduler(controller, capacity)
+    first, second = controller.next_trial(), controller.next_trial()
+
+    def report(trial, epoch):
+        values = {"epoch": epoch, "metrics": {}, "score": 0.5, "standard_error": 0.1, "best_epoch": 1, "steps": []}
+        message = {"report": values | {"time": 1.0}, "worker_seconds": 1.0, "host": "gpu-7"}
+        ray_trial = SimpleNamespace(trial_id=str(trial.number), config={"trial": trial.number})
+        return scheduler.on_trial_result(None, ray_trial, {"message": json.dumps(message)})
+
+    assert searcher.suggest("x") is None
+    assert shared.claim == (2, 4, 4, []), "two run, and four fit"
+    for epoch in range(1, first.epochs + 1):
+        shared.limit = 1 if epoch == first.epochs else None
+        assert report(first, epoch) == "CONTINUE"
+    assert (first.state, first.host) == ("completed", "gpu-7")
+    shared.limit = 0
+    assert report(second, 1) == "STOP"
+    lost = controller.ledger.events[-1]
+    assert (lost.event, lost.cause, second.state, second.crashes + second.preemptions) == (
+        "lost",
+        "share",
+        "interrupted",
+        0,
+    )
+    assert searcher.suggest("x") is None
+    shared.limit = 1
+    assert searcher.suggest("x")["trial"] == second.number

@@ -26,7 +26,9 @@ def head_node(port):
     """Ray's processes of a head node; none is left at the end."""
     command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
     command += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
-    head = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    head = subprocess.Popen(
+        command, env=environment(FAST_EPOCH_SECONDS="0.5"), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
     try:
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -97,3 +99,40 @@ def test_a_lost_head_ends_the_driver_in_one_sentence_and_the_sweep_continues_whe
     with head_node(port):
         call(folder, "resume", "headless", command=FAST)
     check_truth(folder, "headless", 20)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_a_second_sweep_gets_its_part_of_a_full_cluster_at_once_and_no_trial_starts_without_room(folder):
+    port = find_free_port(21_500)
+    ledgers = {name: folder / "sweeps" / name / "ledger.jsonl" for name in ("long", "short")}
+
+    def run(name, *options):
+        address = f"127.0.0.1:{port}"
+        return start(folder, "run", "tiny.yaml", "--name", name, "--address", address, *options, command=FAST)
+
+    with head_node(port):
+        drivers = [run("long", "--trials", "2", "epochs=120")]
+        try:
+            wait_for(ledgers["long"], lambda events: {trial for trial, _ in reports(events)} == {0, 1}, drivers[0])
+            drivers.append(run("short"))
+            printed = [driver.communicate(timeout=400)[0] for driver in drivers]
+        finally:
+            for driver in drivers:
+                driver.kill()
+    assert [driver.returncode for driver in drivers] == [0, 0], printed
+    assert all("2 sweeps share the cluster" in text for text in printed), printed
+    assert re.search("waits, and keeps [0-9]+ epochs: another sweep", printed[0]), printed[0]
+    assert "The other sweep has ended: this one has the whole cluster now." in printed[0]
+    check_truth(folder, "long", 2, epochs=120)
+    check_truth(folder, "short", 6)
+    events = {name: list(read_events(path)) for name, path in ledgers.items()}
+    assert [event.cause for event in events["long"] if event.event == "lost"] == ["share"]
+    assert events["short"][-1].time < min(event.time for event in events["long"] if event.event == "end")
+    running = set()
+    for name, event in sorted(((n, e) for n, es in events.items() for e in es), key=lambda pair: pair[1].time):
+        if event.event in ("start", "resume"):
+            running.add((name, event.trial))
+        elif event.event in ("lost", "end"):
+            running.discard((name, event.trial))
+        assert len(running) <= 2, running  # the CPUs of the cluster

@@ -42,7 +42,7 @@ def make_train():
             if epoch > config["reported"]:
                 report = {"epoch": epoch, "metrics": {}, "score": 0.5, "standard_error": 0.1, "best_epoch": 1}
                 report |= {"steps": [], "time": time.time()}
-                tune.report({"message": json.dumps({"report": report, "worker_seconds": 1.0})})
+                tune.report({"message": json.dumps({"report": report, "worker_seconds": 1.0, "host": ""})})
         (path / "used.json").write_text(json.dumps([began, time.time(), config["gpus"]]))
 
     return train

@@ -108,8 +108,7 @@ def split_off(labelled: Mapping[str, Labelled], spec: Data, groups: Mapping[str,
         )
     parts |= {name: train.select(chosen) for name, chosen in zip(missing, drawn, strict=True)}
     test = parts.get("test", train.select(np.array([], int)))
-    data = ImageData(spec.name, classes, train.select(rest), parts["val"], test)
-    return data.in_order(order_names(classes))
+    return ImageData(spec.name, classes, train.select(rest), parts["val"], test).in_order(order_names(classes))
 
 
 def draw_missing(labels: np.ndarray, count: int, spec: Data, groups: Sequence[str] | None = None) -> list[np.ndarray]:

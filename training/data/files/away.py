@@ -14,15 +14,8 @@ from training.errors import DataAway, printable
 
 PLACES = Data.places
 PAUSES_SECONDS = (1, 2, 4, 8, 15, 30)  # a minute in all
-_PASSING = {
-    errno.EIO,
-    errno.ESTALE,
-    errno.ETIMEDOUT,
-    errno.ENOTCONN,
-    errno.EHOSTDOWN,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-}
+_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+_PASSING |= {errno.ENOTCONN, errno.EHOSTDOWN, errno.ENETDOWN, errno.ENETUNREACH}
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)

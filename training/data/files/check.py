@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from training.data.files.cache import cached, key_of_files
 from training.data.files.decode import UnreadableImage, read_image, read_side
 from training.data.files.images import ImageData
 from training.errors import UserError, printable
-from training.process.resources import count_cpus
+from training.process.resources import map_in_threads
 
 DECODED_IMAGES = 20_000  # about half a minute on two cores; in larger sets only the headers are read
 _REDUCED_SIDE = 32  # any size reveals a truncated JPEG, and small ones decode faster
@@ -40,18 +39,17 @@ def find_unreadable(paths: Sequence[str], *, whole: bool = False) -> dict[str, s
     decode = whole or len(paths) <= DECODED_IMAGES
     # Read those few again: a missing permission can be granted without a change of the file.
     bad = cached("unreadable", key_of_files(paths, 4, decode), lambda: _scan(paths, decode))
-    return {path: reason for path in bad if (reason := _find_fault(path, decode))}
+    return {path: reason for path in bad if (reason := find_fault(path, decode))}
 
 
 def _scan(paths: Sequence[str], decode: bool) -> list[str]:
     logger.info("Checking %d images%s.", len(paths), "" if decode else " (their headers only)")
-    with ThreadPoolExecutor(count_cpus()) as pool:
-        faults = pool.map(lambda path: _find_fault(path, decode), paths)
-        return [path for path, fault in zip(paths, faults, strict=True) if fault]
+    faults = map_in_threads(lambda path: find_fault(path, decode), paths)
+    return [path for path, fault in zip(paths, faults, strict=True) if fault]
 
 
-def _find_fault(path: str, decode: bool) -> str | None:
-    """Return why an image cannot be read; None if it can."""
+def find_fault(path: str, decode: bool) -> str | None:
+    """Return why an image cannot be read, or only its header unless `decode` is set; None if it can."""
     try:
         if decode:
             read_image(path, _REDUCED_SIDE)

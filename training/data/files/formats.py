@@ -99,12 +99,10 @@ def _list_brands(head: bytes) -> list[bytes]:
 
 
 def _describe_container(head: bytes) -> str:
+    if is_avif(head) and not features.check("avif"):
+        return "an AVIF image, which this Pillow cannot read: pip install --upgrade pillow"
     if is_avif(head):
-        return (
-            "a damaged AVIF file"
-            if features.check("avif")
-            else "an AVIF image, which this Pillow cannot read: pip install --upgrade pillow"
-        )
+        return "a damaged AVIF file"
     if head[8:12] == b"crx ":
         return f"a raw file of a camera (CR3), {_PLAIN_WAY_OUT}"
     return "a video (MP4 or QuickTime), not an image"

@@ -5,7 +5,7 @@ Pillow clips grey levels at 255, and of colours it keeps the upper 8 bits of 16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import cv2
 import numpy as np
@@ -53,8 +53,9 @@ def find_range(image: Image.Image, strips: Iterator[Image.Image]) -> Range:
     """
     extremes = [extreme for strip in strips if (extreme := _extremes(np.asarray(strip))) is not None]
     low, high = min((low for low, _ in extremes), default=0.0), max((high for _, high in extremes), default=0.0)
-    black, white = _read_range(image) or fit_range(low, high, image.mode == "F")
-    return (white, black) if _is_inverted(image) else (black, white)
+    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
+    black, white = _read_range(tags) or fit_range(low, high, image.mode == "F")
+    return (white, black) if _read_number(tags.get(262)) == _WHITE_IS_ZERO else (black, white)
 
 
 def fit_range(low: float, high: float, is_float: bool) -> Range:
@@ -78,20 +79,13 @@ def _extremes(values: np.ndarray) -> Range | None:
     return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
-def _read_range(image: Image.Image) -> Range | None:
+def _read_range(tags: Mapping[int, object]) -> Range | None:
     """Return the range that the tags of a TIFF file name: SMinSampleValue and SMaxSampleValue, or the bits of a level."""
-    tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else {}
     low, high = (_read_number(tags.get(tag)) for tag in (340, 341))
     if high is not None and high > (low or 0.0):
         return low or 0.0, high
     bits = _read_number(tags.get(258))
     return (0.0, 2**bits - 1) if bits is not None and 8 < bits < 16 else None
-
-
-def _is_inverted(image: Image.Image) -> bool:
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return False
-    return _read_number(image.tag_v2.get(262)) == _WHITE_IS_ZERO
 
 
 def _read_number(value: object) -> float | None:

@@ -93,8 +93,10 @@ def _tell_apart(entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[st
             (others if os.path.splitext(entry.name)[1] else unnamed).append(entry.path)
     if unnamed:
         from training.data.files.cache import cached, key_of_files
+        from training.data.files.check import find_fault
 
-        known = set(cached("unnamed", key_of_files(unnamed, 2), lambda: list(filter(_holds_image, unnamed))))
+        key = key_of_files(unnamed, 2)
+        known = set(cached("unnamed", key, lambda: [path for path in unnamed if not find_fault(path, decode=False)]))
         images += [path for path in unnamed if path in known]
         others += [path for path in unnamed if path not in known]
     return sorted(images), sorted(others)
@@ -131,13 +133,3 @@ def _is_regular(entry: os.DirEntry[str]) -> bool:
         return entry.is_file()
     except OSError:
         return False
-
-
-def _holds_image(path: str) -> bool:
-    from training.data.files.decode import UnreadableImage, read_side
-
-    try:
-        read_side(path)
-    except UnreadableImage:
-        return False
-    return True

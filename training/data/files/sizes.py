@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from training.data.files.cache import cached, key_of_files
 from training.data.files.decode import read_header
-from training.process.resources import count_cpus
+from training.process.resources import map_in_threads
 
 SAMPLED = 100
 
@@ -22,9 +21,5 @@ def sample_sizes(paths: Sequence[str]) -> np.ndarray:
 
 def read_headers(paths: Sequence[str]) -> np.ndarray:
     """Return height and width of each upright image in pixels, and 1 if its file has more images, else 0, int64 (N, 3)."""
-
-    def read_all() -> list[tuple[int, int, bool]]:
-        with ThreadPoolExecutor(count_cpus()) as pool:
-            return list(pool.map(read_header, paths))
-
-    return np.array(cached("sizes", key_of_files(paths, 2), read_all), dtype=np.int64)
+    headers = cached("sizes", key_of_files(paths, 2), lambda: map_in_threads(read_header, paths))
+    return np.array(headers, dtype=np.int64)

@@ -8,35 +8,16 @@ import re
 # Patterns of whole names, in lower case. Words that a class may have, such as `recycled`, are not among them.
 _NAMES = (
     # Synology: thumbnails and streams beside each photo, the bin, snapshots
-    *(
-        "@eadir(?:@tmp)?",
-        "@tmp",
-        "@sharebin",
-        "#recycle",
-        "#snapshot",
-        "synophoto_thumb_.*",
-        ".*@syno(?:resource|eastream)",
-    ),
+    *("@eadir(?:@tmp)?", "@tmp", "synophoto_thumb_.*", ".*@syno(?:resource|eastream)"),
+    *("@sharebin", "#recycle", "#snapshot"),
     # QNAP, and others in its form
-    *(
-        "@recycle",
-        "@recently-snapshot",
-        "@transcode",
-        r"\.?@__thumb",
-        r"\.@upload_cache",
-        r"network recycle bin(?: \d+)?",
-    ),
+    *("@recycle", "@recently-snapshot", r"network recycle bin(?: \d+)?"),
+    *("@transcode", r"\.?@__thumb", r"\.@upload_cache"),
     # Other servers: NetApp, Samba, ZFS
     *("~snapshot", r"\.snapshots?", r"\.recycle", r"\.zfs"),
     # Windows, also as WSL and Samba show its streams
-    *(
-        r"\$recycle\.bin",
-        "system volume information",
-        r"thumbs\.db(?::.*)?",
-        r"ehthumbs(?:_vista)?\.db",
-        r"desktop\.ini",
-    ),
-    *(r"found\.\d{3}", r".*[:\uf03a]zone\.identifier(?::\$data)?"),
+    *(r"thumbs\.db(?::.*)?", r"ehthumbs(?:_vista)?\.db", r"desktop\.ini", r".*[:\uf03a]zone\.identifier(?::\$data)?"),
+    *(r"\$recycle\.bin", "system volume information", r"found\.\d{3}"),
     # macOS, also as netatalk stores it
     *("__macosx", r"\._.*", r"\.ds_store", r"\.appledouble", r"\.trash(?:es)?", r"\.spotlight-v100", r"\.fseventsd"),
     *("icon\r", "network trash folder", "temporary items", r"\.temporaryitems", ":2e.*"),

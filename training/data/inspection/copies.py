@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +16,7 @@ from training.data.files.cache import cached, key_of_files
 from training.data.files.decode import UnreadableImage
 from training.data.files.images import ImageData, ImageFiles, ImagePart
 from training.errors import printable
-from training.process.resources import count_cpus
+from training.process.resources import map_in_threads
 from training.process.text_files import refuse_irregular
 
 # Measured on photographs, see docs/data.md. The hash finds candidates fast, and the correlation decides.
@@ -70,12 +69,8 @@ def _digest_files(paths: Sequence[str]) -> list[str | None]:
     sizes = list(map(_size_of, paths))
     frequency = Counter(sizes)
     chosen = [path for path, size in zip(paths, sizes, strict=True) if frequency[size] > 1]
-
-    def digest_all() -> list[str | None]:
-        with ThreadPoolExecutor(count_cpus()) as pool:
-            return list(pool.map(_digest_file, chosen))
-
-    digests = dict(zip(chosen, cached("copies", key_of_files(chosen, 1), digest_all) if chosen else [], strict=True))
+    computed = cached("copies", key_of_files(chosen, 1), lambda: map_in_threads(_digest_file, chosen)) if chosen else []
+    digests = dict(zip(chosen, computed, strict=True))
     return [digests.get(path) for path in paths]
 
 
@@ -115,9 +110,8 @@ def find_near_copies(data: ImageData) -> list[tuple[Image, Image]]:
 
 def _match(parts: list[ImagePart]) -> list[tuple[int, int]]:
     """Return the positions, over all parts, of each image and the one that it almost equals."""
-    with ThreadPoolExecutor(count_cpus()) as pool:
-        small = [part.reduced_to(_READ_SIDE) for part in parts]
-        made = [summary for part in small for summary in pool.map(_summarise, [part] * len(part), range(len(part)))]
+    small = [part.reduced_to(_READ_SIDE) for part in parts]
+    made = [summary for part in small for summary in map_in_threads(partial(_summarise, part), range(len(part)))]
     hashes = np.array([fingerprint for fingerprint, _ in made], np.uint64)
     thumbnails = np.stack([thumbnail for _, thumbnail in made])
     matches: list[tuple[int, int]] = []

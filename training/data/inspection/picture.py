@@ -26,12 +26,11 @@ _TEXT = 15
 
 def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
     """Draw the first training images of a resolved recipe, augmented, erased and mixed."""
-    image_size = recipe.preprocessing.side
-    setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), image_size)
+    setup = TrainingSetup(nn.Identity(), device, len(data.classes), (), recipe.preprocessing.side)
     for technique in (recipe.random_erasing, recipe.mixup, recipe.cutmix, recipe.fmix, recipe.mixing):
         if technique.is_on:
             technique.apply(setup)
-    images, targets, count = [], [], 0
+    images, targets = [], []
     loaders = make_loaders(data, recipe, workers=0, device=device)
     try:
         with isolated_process(recipe.seed, torch.get_num_threads()):
@@ -39,8 +38,7 @@ def draw_training(data: ImageData, recipe: Recipe, device: str) -> Image.Image:
                 batch, labels = change_batch(setup, batch, labels)
                 images.append(batch)
                 targets += list(labels)
-                count += len(batch)
-                if count >= PICTURED:
+                if len(targets) >= PICTURED:
                     break
     finally:
         loaders.close()
@@ -60,9 +58,8 @@ def draw_sheet(images: torch.Tensor, captions: Sequence[str], preprocessing: Pre
     pen = ImageDraw.Draw(sheet)
     for index, (image, lines) in enumerate(zip(pixels.permute(0, 2, 3, 1).numpy(), texts, strict=True)):
         left, top = 4 + index % COLUMNS * cell[0], 4 + index // COLUMNS * cell[1]
-        sheet.paste(
-            Image.fromarray(np.ascontiguousarray(image)).resize((side, side), Image.Resampling.NEAREST), (left, top)
-        )
+        enlarged = Image.fromarray(np.ascontiguousarray(image)).resize((side, side), Image.Resampling.NEAREST)
+        sheet.paste(enlarged, (left, top))
         for number, line in enumerate(lines):
             # Raqm, the other engine, refuses some texts.
             font = ImageFont.truetype(find_font(f"{line}…"), _TEXT - 3, layout_engine=ImageFont.Layout.BASIC)

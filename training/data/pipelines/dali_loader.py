@@ -106,8 +106,7 @@ class DaliLoader:
         except RuntimeError as error:
             self.close()  # DALI cannot continue after an error
             self._name_broken(draws, error)
-        labels = self.labels[[position for position, _ in draws]]
-        return images, labels.to(self.device)
+        return images, self.labels[[position for position, _ in draws]].to(self.device)
 
     def _name_broken(self, draws: list[Draw], error: RuntimeError) -> NoReturn:
         if isinstance(self.images, ImageFiles):

@@ -45,8 +45,7 @@ class TensorImages(BatchedImages):
         # 40 times faster than [positions].
         rows = self.pixels.view(len(self), -1).index_select(0, upload(positions, self.pixels.device))
         pixels = upload(rows.view(-1, *self.pixels.shape[1:]), self.device)
-        labels = self.labels[upload(positions, self.device)]
-        return self._augment(pixels, seeds, positions.numpy()), labels
+        return self._augment(pixels, seeds, positions.numpy()), self.labels[upload(positions, self.device)]
 
     def _augment(self, pixels: torch.Tensor, seeds: np.ndarray, positions: np.ndarray) -> torch.Tensor:
         policy, preprocessing = self.recipe.augmentation, self.recipe.preprocessing
@@ -70,9 +69,8 @@ def stored_side(recipe: Recipe, part: ImagePart) -> int:
     if not isinstance(recipe.random_crop, ResizedCrop):
         return side
     if isinstance(part.images, ImageFiles):
-        return min(
-            recipe.random_crop.needed_side(side), max(side, int(np.median(sample_sizes(part.images.paths).max(axis=1))))
-        )
+        usual = int(np.median(sample_sizes(part.images.paths).max(axis=1)))
+        return min(recipe.random_crop.needed_side(side), max(side, usual))
     return max(part.images.shape[1:3])
 
 

@@ -86,8 +86,7 @@ def crop(images: torch.Tensor, geometry: Geometry, sizes: np.ndarray, side: int,
     """
     assert geometry.boxes is not None
     stored = np.array(images.shape[-2:])
-    boxes = geometry.boxes * np.tile(stored / sizes, 2)
-    boxes = boxes.astype(np.float32)
+    boxes = (geometry.boxes * np.tile(stored / sizes, 2)).astype(np.float32)
     rows, columns = (
         _resize_matrix(boxes[:, axis], boxes[:, 2 + axis], int(stored[axis]), side, interpolation, images.device)
         for axis in (0, 1)

@@ -64,16 +64,14 @@ def _fit_thin(
     rows = max(1, _WHOLE_PIXELS // width)
     narrow = Image.new("RGB", (side, image.height))
     for start in range(0, image.height, rows):
-        strip = image.crop((0, start, image.width, min(start + rows, image.height))).resize(
-            (width, min(rows, image.height - start)), resampling
-        )
+        end = min(start + rows, image.height)
+        strip = image.crop((0, start, image.width, end)).resize((width, end - start), resampling)
         narrow.paste(strip.crop((left, 0, left + side, strip.height)), (0, start))
     columns = max(1, _WHOLE_PIXELS // height)
     square = Image.new("RGB", (side, side))
     for start in range(0, side, columns):
-        strip = narrow.crop((start, 0, min(start + columns, side), image.height)).resize(
-            (min(columns, side - start), height), resampling
-        )
+        end = min(start + columns, side)
+        strip = narrow.crop((start, 0, end, image.height)).resize((end - start, height), resampling)
         square.paste(strip.crop((0, top, strip.width, top + side)), (start, 0))
     return np.asarray(square)
 

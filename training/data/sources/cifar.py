@@ -50,7 +50,7 @@ class _Cifar(Data):
         parts = {}
         for name, labels in known["labels"].items():
             # All trials map this array; the pixels are put into the order of the split once.
-            pixels = shared_array(f"{key}-{name}", (len(labels), *known["shape"]), _copy_of(whole, name))
+            pixels = shared_array(f"{key}-{name}", (len(labels), *known["shape"]), partial(_fill, whole, name))
             parts[name] = ImagePart(np.array(labels, dtype=np.int64), pixels)
         return ImageData(self.name, tuple(known["classes"]), parts["train"], parts["val"], parts["test"])
 
@@ -67,11 +67,8 @@ class Cifar100(_Cifar):
     name: Literal["cifar100"] = "cifar100"
 
 
-def _copy_of(whole: Callable[[], ImageData], name: str) -> Callable[[np.ndarray], None]:
-    def fill(pixels: np.ndarray) -> None:
-        pixels[:] = getattr(whole(), name).images
-
-    return fill
+def _fill(whole: Callable[[], ImageData], name: str, pixels: np.ndarray) -> None:
+    pixels[:] = getattr(whole(), name).images
 
 
 def _describe(data: ImageData) -> _Description:
@@ -91,22 +88,18 @@ def _read(spec: _Cifar, root: Path) -> ImageData:
     """Read the official files; download them first if one is missing or damaged."""
     from training.data.splits import split_stratified, take
 
-    classes, known, test = _read_official(spec, root)
-    # At least one image of each class is held out, so that a small extract in the same form works too.
-    held_out = max(round(len(known) * HELD_OUT_SHARE), len(classes))
-    val, train = split_stratified(known.labels, (held_out,), spec.split_seed)
-    data = ImageData(spec.name, classes, known.select(train), known.select(val), test)
-    return take(data, spec.train_size, spec.split_seed)
-
-
-def _read_official(spec: _Cifar, root: Path) -> tuple[tuple[str, ...], ImagePart, ImagePart]:
     dataset = _dataset(spec)
     try:
         official = dataset(root, train=True)
     except RuntimeError:  # torchvision raises it if the files are missing or damaged
         _download(spec, root)
         official = dataset(root, train=True)
-    return tuple(official.classes), _part(official), _part(dataset(root, train=False))
+    classes, known, test = tuple(official.classes), _part(official), _part(dataset(root, train=False))
+    # At least one image of each class is held out, so that a small extract in the same form works too.
+    held_out = max(round(len(known) * HELD_OUT_SHARE), len(classes))
+    val, train = split_stratified(known.labels, (held_out,), spec.split_seed)
+    data = ImageData(spec.name, classes, known.select(train), known.select(val), test)
+    return take(data, spec.train_size, spec.split_seed)
 
 
 def _dataset(spec: _Cifar) -> type[CIFAR10]:

@@ -112,7 +112,12 @@ def _assign_folders(spec: ImageFolder, root: str, folders: list[str]) -> dict[st
         return {part: os.path.join(root, names[0]) for part, names in named.items() if names}
     _refuse_parts_as_classes(spec, root, folders)
     for name in folders:
-        _refuse_parts_in_class(spec, root, name)
+        inside = [folder for folder in list_subfolders(os.path.join(root, name)) if name_part(folder)]
+        if len(set(map(name_part, inside))) > 1:
+            spec.refuse(
+                f"class {name!r} is itself divided into {' and '.join(inside)}, which would be mixed",
+                f"{_LAYOUT}, or list the images in a manifest with a column split.",
+            )
     return {"train": root}
 
 
@@ -153,15 +158,6 @@ def _resembles_part(name: str) -> bool:
 
 def _mentioned_parts(name: str) -> set[str]:
     return {PART_WORDS[word] for word in re.findall("[a-z]+", name.lower()) if word in PART_WORDS}
-
-
-def _refuse_parts_in_class(spec: ImageFolder, root: str, name: str) -> None:
-    inside = [folder for folder in list_subfolders(os.path.join(root, name)) if name_part(folder)]
-    if len({name_part(folder) for folder in inside}) > 1:
-        spec.refuse(
-            f"class {name!r} is itself divided into {' and '.join(inside)}, which would be mixed",
-            f"{_LAYOUT}, or list the images in a manifest with a column split.",
-        )
 
 
 def _refuse_loose_images(spec: ImageFolder, folder: str) -> None:

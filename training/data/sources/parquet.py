@@ -170,9 +170,8 @@ def _read_image(spec: Parquet, file: str, value: object) -> bytes:
 def _name(spec: Parquet, file: str, label: object, names: list[str] | None) -> str:
     if is_no_label(label):
         what = f"a row of {printable(file)} has no label ({label}), and others of its part have one"
-        spec.refuse(
-            what, "Write it again without such rows; if -1 is a class, give it a number from 0 on that no other has."
-        )
+        way_out = "Write it again without such rows; if -1 is a class, give it a number from 0 on that no other has."
+        spec.refuse(what, way_out)
     if isinstance(label, float | Decimal) and label == int(label):
         label = int(label)
     if isinstance(label, bytes):

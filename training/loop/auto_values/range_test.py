@@ -30,7 +30,7 @@ RUN_AWAY = 4.0  # the test ends when the smoothed loss exceeds its lowest value 
 class NoRate(UserError):
     """The training loss falls at no learning rate of the test; `highest` is the one at which the test ended."""
 
-    def __init__(self, sentence: str, highest: float = math.inf) -> None:
+    def __init__(self, sentence: str, highest: float) -> None:
         super().__init__(sentence)
         self.highest = highest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,9 +11,6 @@ from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.contract.view import RecipeView
 from training.errors import UserError
-
-if TYPE_CHECKING:
-    from lightning.pytorch.plugins import MixedPrecision
 
 Mode = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
 INIT_SCALE, GROWTH_INTERVAL = 65536.0, 2000  # the defaults of torch
@@ -49,9 +46,17 @@ class Precision(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         self._refuse_what_the_machine_lacks(setup.device)
         if self.float32 != "highest":
-            allow_rounding(self.float32)
+            import torch
+
+            torch.set_float32_matmul_precision(self.float32)  # isolation.py restores the previous setting
+            # The line above does not change convolutions. They cannot round to bfloat16, so medium is TF32 for them too.
+            torch.backends.cudnn.allow_tf32 = True
         if self.mode == "16-mixed":
-            setup.plugins.append(make_scaling(self.init_scale, self.growth_interval, setup.device))
+            from lightning.pytorch.plugins import MixedPrecision
+            from torch.amp import GradScaler
+
+            scaler = GradScaler(setup.device, init_scale=self.init_scale, growth_interval=self.growth_interval)  # type: ignore[attr-defined]
+            setup.plugins.append(MixedPrecision("16-mixed", setup.device, scaler))
         elif self.mode == "64-true":
             from lightning.pytorch.plugins import DoublePrecision
 
@@ -94,21 +99,3 @@ class Precision(Technique):
                 "leave them out."
             )
         return None
-
-
-def allow_rounding(mode: str) -> None:
-    """Allow float32 products and convolutions to round their inputs; isolation.py restores the previous setting."""
-    import torch
-
-    torch.set_float32_matmul_precision(mode)
-    # The line above does not change convolutions. They cannot round to bfloat16, so medium is TF32 for them too.
-    torch.backends.cudnn.allow_tf32 = True
-
-
-def make_scaling(init_scale: float, growth_interval: int, device: str) -> MixedPrecision:
-    """Return Lightning's 16-mixed precision with these values for loss scaling."""
-    from lightning.pytorch.plugins import MixedPrecision
-    from torch.amp import GradScaler
-
-    scaler = GradScaler(device, init_scale=init_scale, growth_interval=growth_interval)  # type: ignore[attr-defined]
-    return MixedPrecision("16-mixed", device, scaler)

@@ -7,8 +7,8 @@ import pytest
 from ledger.file import read_events
 from ledger.trials import Trials
 from search.runner.machines import capacity as module
-from search.runner.machines.capacity import Capacity, Demand, plan_demand, share_of
-from search.runner.machines.cluster import Node
+from search.runner.machines.capacity import Capacity, Demand, plan_demand
+from search.runner.machines.cluster import Node, share_of
 from search.runner.machines.preparation import MachineFacts, compare_versions, input_key, list_versions, make_resolver
 from tests.real_sweeps import FAST, SPACE, call, start, wait_for
 from training.errors import UserError
@@ -133,7 +133,7 @@ def test_a_trial_uses_the_cpus_that_belong_to_its_gpus_on_its_own_node():
 def test_an_accelerator_narrows_the_nodes():
     demand = plan_demand(GPUS, None, None, "A100")
     assert (demand.cpus, [demand.slots_on(node) for node in GPUS]) == (8, [4, 0, 0])
-    assert demand.resources == {"cpu": 8, "gpu": 1, "accelerator_type:A100": 0.001}
+    assert demand.resources == {"CPU": 8, "GPU": 1, "accelerator_type:A100": 0.001}
     with pytest.raises(UserError, match="--accelerator=H100: the machines have A100, T4"):
         plan_demand(GPUS, None, None, "H100")
 
