@@ -204,8 +204,7 @@ class TrialLost(TrialEvent):
     event: Literal["lost"] = "lost"
     reason: str = Field(description="The reason that Ray gives.")
     cause: LossCause = Field(
-        "worker",
-        description="worker: it died; preemption: its node was lost or drained; share: another sweep needs its room.",
+        "worker", description="worker: it died; preemption: its node left; share: others got its room."
     )
 
 

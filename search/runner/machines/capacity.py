@@ -147,7 +147,7 @@ class Capacity:
         return node in self._ready
 
     def look(self, running: int = 0, unstarted: int = 0) -> int:
-        """Look at the nodes, at most once a second, and return `slots`. Only the thread that starts trials calls this.
+        """Look at the nodes, at most once a second; return how many trials may run. For the thread that starts them alone.
 
         The two numbers are those of the trials that run, and of those that could begin if there was room.
         """
@@ -158,7 +158,7 @@ class Capacity:
                 bundles = [self.demand.resources] * wanted if self.most is not None else []
                 self._shared.ask(running, wanted if self._room else 0, self._room, bundles)
             self._next_look = time.monotonic() + LOOK_SECONDS
-        return self.slots
+        return self.slots if self._shared is None or self._shared.is_known else 0
 
     def close(self) -> None:
         """Leave the cluster to the other sweeps."""

@@ -99,7 +99,8 @@ class SharedCluster:
 
     def __init__(self, sweep: str, say: Callable[[str], object] = lambda line: None) -> None:
         self.sweep, self._say = sweep, say
-        self.limit: int | None = 0  # of trials; None for the only sweep, or if the actor does not answer
+        self.limit: int | None = None  # of trials; None for the only sweep, or if the actor does not answer
+        self.is_known = False  # no trial may start before the first answer
         self._sweeps = 1
         self._answered = time.monotonic()
         self._board, self._answer = _open_board(), None
@@ -117,7 +118,7 @@ class SharedCluster:
                 self._board = _open_board()
             self._answer = None
         if time.monotonic() - self._answered > SILENT_SECONDS:
-            self.limit = None
+            self.limit, self.is_known = None, True
         if self._answer is None:
             self._answer = self._board.ask.remote(self.sweep, running, wanted, room, bundles)
 
@@ -125,7 +126,7 @@ class SharedCluster:
         self._board.leave.remote(self.sweep)
 
     def _take(self, limit: int | None, sweeps: int) -> None:
-        self.limit, self._answered = limit, time.monotonic()
+        self.limit, self.is_known, self._answered = limit, True, time.monotonic()
         if sweeps != self._sweeps:
             self._sweeps = sweeps
             self._say(

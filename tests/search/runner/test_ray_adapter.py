@@ -148,7 +148,7 @@ def test_a_trial_that_runs_out_of_memory_ends_and_is_not_tried_again(controller,
 class Limited:
     """The part of a cluster that other sweeps leave to this one."""
 
-    limit = 1
+    limit, is_known = None, False
 
     def ask(self, *claim):
         self.claim = claim
@@ -167,8 +167,11 @@ def test_a_trial_gives_its_room_to_another_sweep_after_an_epoch_but_not_after_it
         ray_trial = SimpleNamespace(trial_id=str(trial.number), config={"trial": trial.number})
         return scheduler.on_trial_result(None, ray_trial, {"message": json.dumps(message)})
 
-    assert searcher.suggest("x") is None
+    assert searcher.suggest("x") is None, "nothing starts before the first answer"
+    assert capacity.slots == 4, "and yet the sweep says how many fit"
     assert shared.claim == (2, 4, 4, []), "two run, and four fit"
+    shared.is_known, shared.limit = True, 1
+    assert searcher.suggest("x") is None
     for epoch in range(1, first.epochs + 1):
         shared.limit = 1 if epoch == first.epochs else None
         assert report(first, epoch) == "CONTINUE"
