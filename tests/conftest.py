@@ -4,6 +4,8 @@ import threading
 
 import pytest
 
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # no test starts Ray by a call of it; before its import, which reads this
+
 
 def pytest_collection_modifyitems(items):
     """Put files with slow tests first: one that begins last would keep a single worker busy at the end."""

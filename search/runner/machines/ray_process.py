@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 # Ray reads these when it is imported or started: workers keep the driver's working folder for relative paths, write no
 # result files, get time to clean up after a stopped trial, and do not handle Ctrl-C; logs are printed whole and plain.
+# Only `start_ray` starts Ray: else a call after the loss of a cluster would start or join another one.
 RAY_SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_COLOR_PREFIX": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

@@ -123,7 +123,6 @@ class Preparation:
         self.is_local, self.is_server = settings.is_local, settings.tracking_uri.startswith("http")
         self.inputs = [recipe.model_dump() for recipe in inputs_of(space)]
         self.facts: list[MachineFacts] = []  # of machines that can train
-        self.shared: SharedCluster | None = None
         self.failed: dict[str, str] = {}  # why the others cannot, by the id of the node
         self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
@@ -136,8 +135,6 @@ class Preparation:
             if (address := self.settings.address) != DEBUG:
                 self.display.phase("starting Ray" if self.is_local else f"joining Ray at {address}")
                 start_ray(address)
-            if not self.is_local:  # its actor starts while the machines are prepared
-                self.shared = SharedCluster(self.tracking.sweep_id, self.display.line)
         with self._timed("preparation"):
             demand, nodes = self._fit_machines(here)
         with self._timed("store"):
@@ -225,7 +222,7 @@ class Preparation:
             most=1 if self.settings.address == DEBUG else self.settings.max_concurrent,
             look=None if self.is_local else list_nodes,
             prepare=lambda node: follow_preparation(start_preparing(inputs, storage, node, demand.gpus, copy_to)),
-            shared=self.shared,
+            shared=None if self.is_local else SharedCluster(self.tracking.sweep_id, self.display.line),
             say=self.display.line,
         )
 

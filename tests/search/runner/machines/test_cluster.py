@@ -267,6 +267,22 @@ def test_the_variables_of_a_sweep_do_not_change_what_its_process_runs_later(monk
     assert dict(os.environ) == before
 
 
+def test_no_call_of_ray_starts_or_joins_another_one():
+    """Ray reads the variable when it is imported, so the sweep's modules must not import it before."""
+    code = (
+        "import sys, search.runner.sweep\n"
+        "from search.runner.machines import ray_process\n"
+        "assert 'ray' not in sys.modules\n"
+        "ray_process._init_ray = lambda address: None\n"
+        "ray_process.start_ray(None)\n"
+        "import ray\n"
+        "ray.remote(type('Actor', (), {})).remote()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ENABLE_AUTO_CONNECT"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert "Ray has not been started yet" in ended.stderr
+
+
 def test_a_second_sweep_of_a_process_uses_the_ray_that_is_there(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "init", Mock(side_effect=RuntimeError("Maybe you called ray.init twice by accident?")))
