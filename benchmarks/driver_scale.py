@@ -77,6 +77,7 @@ def drive(
             with clocks["ask"]:
                 trial = controller.next_trial()
             if trial is None:
+                clocks["ask"].seconds.pop()  # not a proposal
                 break
             running.append(trial)
         if not running:

@@ -1,7 +1,7 @@
 """What early scores say about later ones: correlations between rungs for ASHA, and forecasts for the sampler."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import NormalDist
 
 import numpy as np
@@ -73,23 +73,22 @@ def _spread_of_best(share: float) -> float:
     return math.sqrt(1 + threshold * mean - mean**2)
 
 
-def forecast_finals(rows: Sequence[Sequence[float]], ends: Sequence[float]) -> list[float | None]:
-    """Return the final score of each trial, known or forecast; None for a trial shorter than the first of SHARES.
+def forecast_finals(reached: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the final score of each trial, known or forecast; NaN for a trial shorter than the first of SHARES.
 
-    `rows` has the `scores_at_shares` of each trial, and `ends` its final score; NaN if it did not run to its end.
+    `reached` has a row for each trial, its `scores_at_shares`, and `ends` its final score; NaN if it did not run to its end.
     The forecast is by lines through the trials that continued (Kennedy and O'Hagan 2000).
     From the last share back to the first, a line is fitted to (score there, final score) of the trials that continued;
     trials among them that have not finished use their forecast. If no trial continued, the scores are used unchanged.
     """
-    reached = np.array(rows).reshape(len(rows), len(SHARES))
-    finals = np.array(ends, dtype=float)
+    finals = ends.copy()
     for scores in reached.T[::-1]:
         known = ~np.isnan(scores) & ~np.isnan(finals)
         open_ = ~np.isnan(scores) & np.isnan(finals)
         finals[open_] = scores[open_]
         if known.any() and open_.any():
             finals[open_] = _draw_line(scores[known], finals[known], scores[open_])
-    return [None if np.isnan(final) else float(final) for final in finals]
+    return finals
 
 
 def scores_at_shares(curve: Mapping[float, float]) -> list[float]:

@@ -1,52 +1,63 @@
-"""TPE (Bergstra et al. 2011) over known or forecast final scores, as a function of the ledger's events alone."""
+"""TPE over known or forecast final scores, as a function of the ledger's events alone."""
 
-import copy
 import math
 import random
-import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Literal
 
 import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution
-from optuna.samplers._tpe.sampler import hyperopt_default_gamma
-from optuna.trial import FixedTrial, FrozenTrial, TrialState
 
-from search.core.early_scores import forecast_finals, scores_at_shares
+from search.core.early_scores import SHARES, forecast_finals, scores_at_shares
+from search.core.tpe import Axis, Points, Proposal, grow
+from spaces.parameters.domains import Scalar
 from spaces.parameters.draws import GridTrial, OptunaTrial, Params, ShuffledTrial, draw_every
 
 Values = Mapping[str, object]  # of a recipe, by field
 Suggest = Callable[[OptunaTrial], Values]
+Choose = Callable[[str, Axis], Scalar]
 
-_STEPS = 1000  # Optuna's steps are whole numbers, so a share of a trial's own length is given in thousandths.
-_LOST = ("diverged", "failed", "out_of_memory", "infeasible")
-_NEVER = datetime(1970, 1, 1)
 PAST = 400  # trials that a proposal looks at
-MOST_GOOD = 25  # the largest number of trials that TPE counts as good
+MOST_GOOD = 25  # the largest number of trials that count as good
+_LOST = ("diverged", "failed", "out_of_memory", "infeasible")
 _REDRAWS = 8  # a point that another trial already has is drawn again at most this often
+_NUMBER, _IS_LOST, _END, _FIRST_SHARE = range(4)  # columns: the scores at SHARES are the last ones
+
+
+class Drawing:
+    """One draw from a space: `choose` gives each value. It keeps the parameters, and the axes of those that can vary."""
+
+    def __init__(self, choose: Choose) -> None:
+        self.params: Params = {}
+        self.axes: dict[str, Axis] = {}
+        self._choose = choose
+
+    def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
+        return self._take(name, Axis(0, len(choices) - 1, tuple(choices)))
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        return self._take(name, Axis(low, high, is_log=log))  # type: ignore[return-value]
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        return self._take(name, Axis(low, high, is_whole=True))  # type: ignore[return-value]
+
+    def _take(self, name: str, axis: Axis) -> Scalar:
+        if axis.low < axis.high:
+            self.axes[name] = axis
+            self.params[name] = self._choose(name, axis)
+        else:
+            self.params[name] = axis.decode(axis.low)
+        return self.params[name]
 
 
 @dataclass
 class _Fact:
-    """The facts about one trial, or about one infeasible draw, after the events so far."""
+    """What is known about one trial, or about one infeasible draw; the numbers are in a row of the sampler's table."""
 
     params: Params
-    distributions: dict[str, BaseDistribution]
-    state: str = "running"
+    row: int
     scores: dict[float, float] = field(default_factory=dict)  # share of its own length -> best score so far
-    row: list[float] = field(default_factory=list)  # the scores at the shares that the forecast compares
-
-    def add_score(self, share: float, score: float) -> None:
-        self.scores[share] = score
-        self.row = scores_at_shares(self.scores)
-
-    @property
-    def end(self) -> float:
-        """The final score; NaN if the trial did not run to its end."""
-        return self.scores[max(self.scores)] if self.state == "completed" else math.nan
 
 
 class Sampler:
@@ -60,15 +71,18 @@ class Sampler:
         seed: int = 0,
         startup_trials: int = 10,
     ) -> None:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every study that is created in memory
         self.suggest = suggest
         self.name = name
         self.seed = seed
         self.startup_trials = startup_trials
-        self._facts: dict[int, _Fact] = {}
-        self._infeasible: list[tuple[int, _Fact]] = []
-        self._grid: list[Params] = []
         self.is_used_up = False  # whether the last `ask` found no point
+        self._facts: dict[int, _Fact] = {}
+        self._infeasible: Counter[int] = Counter()  # draws of each trial
+        self._points = Points()
+        self._table = np.full((64, _FIRST_SHARE + len(SHARES)), np.nan)
+        self._with_point: dict[frozenset, list[_Fact]] = {}
+        self._copied: list[list[_Fact]] = []  # those of points that several trials have had
+        self._grid: list[Params] = []
         if name == "grid":
             self._grid = [params for params, _ in draw_every(suggest, GridTrial())]
             random.Random(seed).shuffle(self._grid)  # so that a part of the grid is unbiased
@@ -78,20 +92,21 @@ class Sampler:
 
         None if no point is left: all were tried, or refused, or `is_copy` says of their values that a trial has them.
         """
-        seen = [fact.params for fact in self._facts.values()] + [fact.params for _, fact in self._infeasible]
         if self.name != "grid":
-            study = self._build_study(trial)
+            begin = self._prepare(trial)
             for _ in range(_REDRAWS):
-                asked = study.ask()
-                drawn = self.suggest(asked)
-                if asked.params not in seen and not is_copy(drawn):
-                    self._facts[trial] = _Fact(asked.params, asked.distributions)
-                    return asked.params, drawn
+                drawing = Drawing(begin())
+                drawn = self.suggest(drawing)
+                if not self._has(drawing.params) and not is_copy(drawn):
+                    self._keep(trial, drawing)
+                    return drawing.params, drawn
         shuffled = ShuffledTrial(self._seed_of(trial))
         for params in self._grid or (params for params, _ in draw_every(self.suggest, shuffled)):
-            if params not in seen and not is_copy(drawn := self.suggest(FixedTrial(params))):
-                self.add(trial, params)
-                return params, drawn
+            if not self._has(params):
+                drawing, drawn = self._replay(params)
+                if not is_copy(drawn):
+                    self._keep(trial, drawing)
+                    return params, drawn
         self.is_used_up = True
         return None
 
@@ -100,118 +115,103 @@ class Sampler:
 
         `params` is None if the recipe lies outside the space.
         """
-        if params is None or trial in self._facts:
-            return
-        fixed = FixedTrial(params)
-        self.suggest(fixed)
-        self._facts[trial] = _Fact(fixed.params, fixed.distributions)
+        if params is not None and trial not in self._facts:
+            self._keep(trial, self._replay(params)[0])
 
     def report(self, trial: int, share: float, score: float) -> None:
         """Record the best score so far at a share of the trial's own length; higher is better."""
-        if trial in self._facts:
-            self._facts[trial].add_score(share, score)
+        if fact := self._facts.get(trial):
+            fact.scores[share] = score
+            self._table[fact.row, _FIRST_SHARE:] = scores_at_shares(fact.scores)
 
     def tell(self, trial: int, state: str) -> None:
         """Record that a trial ended. After an infeasible draw, `ask` again for the same trial."""
-        if trial not in self._facts:
+        if not (fact := self._facts.get(trial)):
             return
-        self._facts[trial].state = state
+        row = self._table[fact.row]
+        if state in _LOST:
+            row[_IS_LOST], row[_FIRST_SHARE:] = True, np.nan
+        elif state == "completed" and fact.scores:
+            row[_END] = fact.scores[max(fact.scores)]
         if state == "infeasible":
-            self._infeasible.append((trial, self._facts.pop(trial)))
+            row[_NUMBER] = -1  # it comes before the trials
+            self._infeasible[trial] += 1
+            self._with_point[frozenset(fact.params.items())].remove(fact)
+            del self._facts[trial]
+
+    def _has(self, params: Params) -> bool:
+        return frozenset(params.items()) in self._with_point
+
+    def _replay(self, params: Params) -> tuple[Drawing, Values]:
+        drawing = Drawing(lambda name, axis: params[name])
+        return drawing, self.suggest(drawing)
+
+    def _keep(self, trial: int, drawing: Drawing) -> None:
+        fact = _Fact(drawing.params, self._points.add(drawing.params, drawing.axes))
+        self._table = grow(self._table, fact.row + 1)
+        self._table[fact.row, :_FIRST_SHARE] = trial, False, np.nan
+        self._facts[trial] = fact
+        same = self._with_point.setdefault(frozenset(fact.params.items()), [])
+        same.append(fact)
+        if len(same) == 2:
+            self._copied.append(same)
 
     def _seed_of(self, trial: int) -> int:
-        attempt = sum(number == trial for number, _ in self._infeasible)
-        return int(np.random.SeedSequence((self.seed, trial, attempt)).generate_state(1)[0])
+        seeds = np.random.SeedSequence((self.seed, trial, self._infeasible[trial]))
+        return int(seeds.generate_state(1)[0])
 
-    def _build_study(self, trial: int) -> optuna.Study:
-        seed = self._seed_of(trial)
-        if self.name == "random":
-            return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-        tpe = _make_tpe(seed, self.startup_trials, len(self._facts) + len(self._infeasible))
-        study = optuna.create_study(sampler=tpe, direction="maximize")
-        study.add_trials(self._freeze())
-        return study
+    def _prepare(self, trial: int) -> Callable[[], Choose]:
+        """Return a function that begins a draw."""
+        source = np.random.default_rng(self._seed_of(trial))
+        good, others, known = self._split()
+        if self.name == "random" or known < self.startup_trials:
+            return lambda: lambda name, axis: axis.draw(source)
+        return Proposal(self._points, good, others, source).begin
 
-    def _freeze(self) -> list[FrozenTrial]:
-        """Return the facts as Optuna's trials. A trial counts as soon as it can be compared, with its forecast score.
+    def _split(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return the rows of good trials and those of others, the oldest first, and the number of trials with a score.
 
-        Optuna itself would rank every completed trial above every stopped one, even a worse one, and would avoid points
-        near a running trial, even a good one.
+        Of n trials the best √n/4 are good (as in hyperopt), at most 25, not n/10, because most early stopped trials are
+        bad. Trials without a score are among the others, so that later draws avoid their points.
         """
-        facts = _keep_different([self._facts[number] for number in sorted(self._facts)])
-        facts = [fact for _, fact in self._infeasible] + facts
-        known = [fact for fact in facts if fact.scores and fact.state not in _LOST]
-        finals = forecast_finals([fact.row for fact in known], [fact.end for fact in known])
-        values = {id(fact): value for fact, value in zip(known, finals, strict=True) if value is not None}
-        chosen = _choose_past(facts, lambda fact: values.get(id(fact)))
-        return [_freeze_fact(fact, values.get(id(fact))) for fact in chosen]
+        rows, scores = self._compare()
+        is_open = np.isnan(scores)
+        known = int((~is_open).sum())
+        is_good = np.zeros(len(rows), dtype=bool)
+        is_good[np.argsort(-scores, kind="stable")[: min(MOST_GOOD, math.ceil(math.sqrt(known) / 4))]] = True
+        return rows[is_good], rows[_choose_past(is_good, is_open) & ~is_good], known
+
+    def _compare(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the row of each trial, the oldest first, and its score, which may be forecast.
+
+        The score is NaN until a trial can be compared, and -inf for a lost one, which is worse than any other.
+        """
+        table = self._table[: self._points.count]
+        rows = np.argsort(table[:, _NUMBER], kind="stable")
+        rows = rows[~np.isin(rows, self._find_copies())]
+        finals = forecast_finals(table[rows, _FIRST_SHARE:], table[rows, _END])
+        return rows, np.where(table[rows, _IS_LOST] == 1, -np.inf, finals)
+
+    def _find_copies(self) -> list[int]:
+        """Return the rows of points that another trial has too, as two machines may add at one time; the longest counts."""
+        copies = []
+        for facts in filter(None, self._copied):
+            longest = max(facts, key=lambda fact: len(fact.scores))
+            copies += [fact.row for fact in facts if fact is not longest]
+        return copies
 
 
-def _keep_different(facts: list[_Fact]) -> list[_Fact]:
-    """Return the facts without copies of a point, as two machines may add at one time; the longest one stays."""
-    longest: dict[frozenset, _Fact] = {}
-    for fact in facts:
-        point = frozenset(fact.params.items())
-        if point not in longest or len(fact.scores) > len(longest[point].scores):
-            longest[point] = fact
-    return list(longest.values())
+def _choose_past(is_good: np.ndarray, is_open: np.ndarray) -> np.ndarray:
+    """Return the mask of at most about PAST trials: the time of a proposal grows with them, it hardly changes.
 
-
-def _choose_past(facts: list[_Fact], value_of: Callable[[_Fact], float | None]) -> list[_Fact]:
-    """Return at most about PAST facts, in their order: TPE's time grows with their number, its answer hardly changes.
-
-    TPE splits the trials into the best, √n/4 of them and at most 25, and the others. The best are all kept, and the trials
-    that have not reported yet; of the others every k-th one stands for its neighbours in time, whatever its score, so that
-    the density of the others stays the same.
+    The good ones are all kept, and the latest of those without a result; of the rest every k-th one stands for its
+    neighbours in time, whatever its score, so that the density of the others stays the same.
     """
-    if len(facts) <= PAST:
-        return facts
-    ranked = sorted((fact for fact in facts if value_of(fact) is not None), key=value_of, reverse=True)  # type: ignore[arg-type]
-    running = [fact for fact in facts if fact.state not in _LOST and value_of(fact) is None]
-    kept = {id(fact) for fact in [*ranked[:MOST_GOOD], *running[-PAST // 4 :]]}
-    others = [fact for fact in facts if id(fact) not in kept]
-    step = len(others) / (PAST - len(kept))
-    kept |= {id(others[int(position * step)]) for position in range(PAST - len(kept))}
-    return [fact for fact in facts if id(fact) in kept]
-
-
-def _make_tpe(seed: int, startup_trials: int, trials: int) -> optuna.samplers.TPESampler:
-    """Return the sampler for a past of `trials` facts, of which it may get only a part."""
-    with warnings.catch_warnings():
-        # group is experimental and gamma is deprecated, but measurements show the need for both.
-        warnings.simplefilter("ignore")
-        return optuna.samplers.TPESampler(
-            seed=seed,
-            n_startup_trials=startup_trials,
-            group=True,  # search parameters inside a branch are modelled jointly
-            constant_liar=True,  # later draws avoid points of trials that have not reported yet
-            # √n/4 good trials instead of n/10, because most early stopped trials are bad; n is that of the whole past.
-            gamma=lambda known: hyperopt_default_gamma(known + max(0, trials - PAST)),
-        )
-
-
-class _SharedTrial(FrozenTrial):
-    """A trial for a study that exists during one `ask`, so Optuna need not copy it, which is ten times as fast."""
-
-    def __deepcopy__(self, memo: object) -> "_SharedTrial":
-        return copy.copy(self)
-
-
-def _freeze_fact(fact: _Fact, value: float | None) -> FrozenTrial:
-    lost = fact.state in _LOST
-    state = TrialState.RUNNING if value is None else TrialState.COMPLETE
-    if lost:
-        state = TrialState.PRUNED  # without values: TPE ranks it below every other state, also below COMPLETE(-inf)
-    return _SharedTrial(
-        number=0,
-        trial_id=0,
-        state=state,
-        value=None if lost else value,
-        intermediate_values={} if lost else {round(share * _STEPS): score for share, score in fact.scores.items()},
-        params=fact.params,
-        distributions=fact.distributions,
-        datetime_start=_NEVER,
-        datetime_complete=None if state is TrialState.RUNNING else _NEVER,
-        user_attrs={},
-        system_attrs={},
-    )
+    if len(is_good) <= PAST:
+        return np.ones(len(is_good), dtype=bool)
+    is_seen = is_good.copy()
+    is_seen[np.flatnonzero(is_open)[-PAST // 4 :]] = True
+    rest = np.flatnonzero(~is_seen)
+    places = PAST - int(is_seen.sum())
+    is_seen[rest[(np.arange(places) * len(rest) / places).astype(int)]] = True
+    return is_seen
