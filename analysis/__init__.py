@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,14 +10,11 @@ if TYPE_CHECKING:
     from analysis.loading import load as load
 
 
+_HOMES = {"load": "analysis.loading", "compare": "analysis.comparing"}
+
+
 def __getattr__(name: str) -> object:
     # Imported on first use, because pandas takes a second.
-    if name == "load":
-        from analysis.loading import load
-
-        return load
-    if name == "compare":
-        from analysis.comparing import compare
-
-        return compare
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,10 +18,10 @@ from search_quality import Curves
 
 from analysis.effects.design import Design
 from analysis.effects.effect_model import fit_model
-from analysis.effects.search_parameters import SearchParameter, encode, is_interval
+from analysis.effects.search_parameters import SearchParameter, encode
 from analysis.effects.technique_effects import Fitted
 from analysis.report.sentences import NORMAL_90
-from spaces.parameters.domains import Choice, Domain, LogUniform
+from spaces.parameters.domains import Choice, Domain, Interval, LogUniform
 
 CURVES, IMAGES = Path(__file__).parent / "curves" / "photos.jsonl", 2000  # validation images of the recording
 
@@ -40,7 +40,7 @@ def main() -> None:
     parameters = [SearchParameter(name, read_domain(words)) for name, words in curves.domains.items()]
     recipes = pd.DataFrame([one.params for one in full])
     points = encode(parameters, recipes)
-    is_choice = np.array([not is_interval(parameter.domain) for parameter in parameters])
+    is_choice = np.array([not isinstance(parameter.domain, Interval) for parameter in parameters])
     scores, tests = np.array([one.best for one in full]), np.array([one.test for one in full])
     truth = tests + scores.mean() - tests.mean()  # a best epoch scores more than a test
     share = scores.mean() * (1 - scores.mean())

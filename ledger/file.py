@@ -34,7 +34,8 @@ class Ledger:
         self.was_removed = False  # True after the file was removed while it was open, and written again
         is_new = not path.exists()
         self.events = list(events if events is not None else [] if is_new else read_events(path))
-        _cut_torn_line(path)
+        if not is_new and not (data := path.read_bytes()).endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)
         self._file = path.open("ab", buffering=0)  # a buffer would write a failed line later, when the disk has space
         if is_new:
             self._write(first_line(time.time()))
@@ -90,11 +91,14 @@ def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = No
     With `missing`, parts of plugins that are not loaded are read by stand-ins, and their names added to that set. Lines that
     are damaged or incomplete are left out with one warning, and so are events of a kind that this version does not know.
     """
-    lines = _read_lines(path)
-    if len(lines) == 1:  # no newline yet
-        raise _describe_damage(path, "", "the ledger is empty", is_copy)
+    try:
+        *lines, torn = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"{path}: the ledger cannot be read ({error.strerror}).") from None
+    if not lines:  # no newline yet
+        raise _describe_damage(path, is_copy, fault="the ledger is empty")
     check_format(path, lines[0], is_copy)
-    yield from _decode(path, enumerate(lines[1:-1], start=2), is_copy, missing, torn=lines[-1])
+    yield from _decode(path, enumerate(lines[1:], start=2), is_copy, missing, torn)
 
 
 def _decode(
@@ -110,7 +114,7 @@ def _decode(
         elif kind := _find_unknown_kind(line):
             unknown[kind] += 1
         elif number <= HEAD:
-            raise _damage_at(path, number, is_copy)
+            raise _describe_damage(path, is_copy, f":{number}")
         else:
             damaged.append(_describe_line(number, line))
     if torn:
@@ -126,10 +130,9 @@ def _decode(
 
 def _find_unknown_kind(line: bytes) -> str | None:
     try:
-        values = parse_json(line)
-    except (ValueError, RecursionError):
+        kind = parse_json(line).get("event")
+    except (ValueError, RecursionError, AttributeError):  # no JSON, or no mapping
         return None
-    kind = values.get("event") if isinstance(values, dict) else None
     return kind if isinstance(kind, str) and kind not in KINDS and WORD.fullmatch(kind) else None
 
 
@@ -143,11 +146,9 @@ def _describe_line(number: int, line: bytes) -> str:
     return f"{number} ({' '.join(words)})" if words else str(number)
 
 
-def _damage_at(path: Path, number: int, is_copy: bool) -> UserError:
-    return _describe_damage(path, f":{number}", "not a line of a ledger; the file is damaged", is_copy)
-
-
-def _describe_damage(path: Path, place: str, fault: str, is_copy: bool) -> UserError:
+def _describe_damage(
+    path: Path, is_copy: bool, place: str = "", fault: str = "not a line of a ledger; the file is damaged"
+) -> UserError:
     if is_copy:
         return UserError(
             f"{path.parent.name}: the copy of its ledger in the MLflow store is damaged ({path.name}{place}: {fault}). "
@@ -156,14 +157,6 @@ def _describe_damage(path: Path, place: str, fault: str, is_copy: bool) -> UserE
     folder = SweepFolder(path.parent)
     again = f" Search its space again: sweep run {folder.space}." if folder.space.is_file() else ""
     return UserError(f"{path}{place}: {fault}.{again} Remove the sweep: sweep rm {folder.called}.")
-
-
-def _read_lines(path: Path) -> list[bytes]:
-    """Read the lines of a file without the newlines; the last one is what follows the last newline, mostly nothing."""
-    try:
-        return path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UserError(f"{path}: the ledger cannot be read ({error.strerror}).") from None
 
 
 def try_decode(line: bytes) -> AnyEvent | None:
@@ -179,7 +172,7 @@ def check_format(path: Path, line: bytes, is_copy: bool = False) -> None:
     try:
         number = parse_json(line)["format"]
     except (ValueError, TypeError, KeyError):
-        raise _damage_at(path, 1, is_copy) from None
+        raise _describe_damage(path, is_copy, ":1") from None
     if number != FORMAT:
         raise UserError(f"{path}: format {number} is not the {FORMAT} that this version reads.")
 
@@ -189,16 +182,7 @@ def find_header(path: Path, events: Iterable[AnyEvent], is_copy: bool = False) -
     for event in events:
         if isinstance(event, SweepStarted):
             return event
-    raise _describe_damage(path, "", "the line that describes the sweep is missing", is_copy)
-
-
-def _cut_torn_line(path: Path) -> None:
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(data.rfind(b"\n") + 1)
+    raise _describe_damage(path, is_copy, fault="the line that describes the sweep is missing")
 
 
 class LedgerTail:

@@ -9,8 +9,8 @@ from training.score_metrics import MAXIMISED
 
 
 def format_score(metric: str, score: float | None, error: float | None = None) -> str:
-    """`93.4 ± 1.3 %` for accuracies, `0.213 ± 0.012` for losses and calibration; a dash if there is no score."""
-    if score is None:
+    """`93.4 ± 1.3 %` for accuracies, `0.213 ± 0.012` for losses and calibration; a dash if there is none (None or NaN)."""
+    if score is None or math.isnan(score):
         return "–"
     return _format_number(metric, score, error) + (" %" if metric in MAXIMISED else "")
 

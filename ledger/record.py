@@ -48,9 +48,8 @@ class SweepRecord:
         """Read a sweep's ledger. If it is `only_shown`, parts of plugins that are not loaded are read by stand-ins."""
         if not folder.ledger.is_file():
             raise UserError(describe_loss(folder))
-        missing: set[str] = set()
-        record = cls(folder, list(read_events(folder.ledger, folder.is_copy, missing)))
-        record.missing = missing
+        record = cls(folder, [])
+        record.events = list(read_events(folder.ledger, folder.is_copy, record.missing))
         if not only_shown:
             record.refuse_missing()
         starts = record._list(TrialStarted)
@@ -162,7 +161,7 @@ class SweepRecord:
     @property
     def driver(self) -> DriverStarted:
         """The last driver; one that is made up, where none has started."""
-        return next(iter(reversed(self._list(DriverStarted))), DriverStarted(threads=1))
+        return [DriverStarted(threads=1), *self._list(DriverStarted)][-1]
 
     @property
     def run_ids(self) -> dict[int, str]:

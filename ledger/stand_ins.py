@@ -101,7 +101,8 @@ def _register(key: str, parts: Sequence[Values]) -> None:
     if family == "backbone":
         OWN_BACKBONES[name] = (OwnBackbone(), STAND_IN)
         return
-    before = Recipe.kinds(family).get(name) if family else _class_of(name)
+    info = Recipe.model_fields.get(name)
+    before = Recipe.kinds(family).get(name) if family else cast(type[Part] | None, info and info.annotation)
     if before and all(part.keys() <= before.model_fields.keys() for part in parts):
         return
     base = before or (FAMILIES[family].base if family else Technique)
@@ -111,11 +112,6 @@ def _register(key: str, parts: Sequence[Values]) -> None:
         Recipe.add_kind(family, name, extend(made, **{key_field: (Literal[name], name)}), STAND_IN)
     else:
         Recipe.add_technique(name, made, STAND_IN)  # type: ignore[arg-type]
-
-
-def _class_of(technique: str) -> type[Part] | None:
-    info = Recipe.model_fields.get(technique)
-    return cast(type[Part] | None, info and info.annotation)
 
 
 def _set_free(base: type[Part]) -> type[Part]:

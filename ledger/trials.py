@@ -179,8 +179,7 @@ class Trials:
 
     def find(self, recipe: Recipe) -> Trial | None:
         """Return the first trial with this recipe, or one that trains the same, its seed included."""
-        number = self._by_recipe.get(recipe.training_key(self._images))
-        return None if number is None else self.by_number[number]
+        return self.by_number.get(self._by_recipe.get(recipe.training_key(self._images), -1))
 
     def original_of(self, trial: Trial) -> int:
         """Return the number of the first trial with the recipe of this one, seed included: its own, if it is no copy."""

@@ -6,11 +6,11 @@ from typing import get_args
 
 from pydantic import BaseModel
 
-from spaces.parameters.domains import DISCRIMINATORS, Choice, IntUniform, LogUniform, Tree, Uniform, find_parameters
+from spaces.parameters.domains import DISCRIMINATORS, Domain, Tree, find_parameters
 from training.contract.optimizer import AutoLr
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
-from training.schema import Slot, slot_of
+from training.schema import slot_of
 
 
 def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
@@ -74,14 +74,10 @@ def _choose(default: Tree, chosen: Tree) -> Tree:
 
 def fill_defaults(tree: dict[str, Tree], part: type[BaseModel] = Recipe) -> dict[str, Tree]:
     """Plain values, with the recipe's default for every search parameter."""
-    return {field: _fill(value, slot_of(part, field)) for field, value in tree.items()}
-
-
-def _fill(tree: Tree, slot: Slot) -> Tree:
-    match tree:
-        case dict():
-            return fill_defaults(tree, slot.part(tree))
-        case Choice() | Uniform() | LogUniform() | IntUniform():
-            return slot.default
-        case _:
-            return tree
+    filled = {}
+    for field, value in tree.items():
+        slot = slot_of(part, field)
+        if isinstance(value, dict):
+            value = fill_defaults(value, slot.part(value))
+        filled[field] = slot.default if isinstance(value, Domain) else value
+    return filled

@@ -95,14 +95,11 @@ def load_baseline(source: str | Path, overrides: Sequence[str] = ()) -> tuple[Re
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = (), base: Recipe | None = None) -> Recipe:
     """Load the recipe in a YAML file. Parts that the file does not have are those of `base`, else they are off."""
-    return _make_recipe(_complete(read_document(*find_space(source)), base), overrides)
-
-
-def _complete(document: Document, base: Recipe | None) -> Document:
+    document = read_document(*find_space(source))
     recipe = document.tree.get("recipe")
-    if base is None or not isinstance(recipe, dict):
-        return document
-    return replace(document, tree={**document.tree, "recipe": {**base.model_dump(mode="json"), **recipe}})
+    if base is not None and isinstance(recipe, dict):
+        document = replace(document, tree={**document.tree, "recipe": {**base.model_dump(mode="json"), **recipe}})
+    return _make_recipe(document, overrides)
 
 
 def change_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:

@@ -128,7 +128,7 @@ def _differ(pair: tuple[Values, Values], made: str) -> bool:
         folder = Path(tempfile.mkdtemp(dir=made))
         small_trainings.train_briefly(read_recipe(values), folder)
         weights.append(small_trainings.read_all_weights(folder))
-    return small_trainings.differ(*weights)
+    return not torch.equal(*weights)
 
 
 def check_resume(name: str) -> None:

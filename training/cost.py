@@ -10,7 +10,6 @@ from pathlib import Path
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import choose_eval_batch
 from training.loop.auto_values.finders import simplify
-from training.loop.epoch_report import Report
 from training.process.resources import Resources
 from training.recipe import Recipe
 from training.resolve import resolve_recipe
@@ -52,38 +51,31 @@ def measure_cost(recipe: Recipe, level: str, resources: Resources) -> Cost:
     asked = recipe.batch_size
     # The size of `auto` is limited by the images of an epoch.
     size = whole if asked == "auto" else min(whole, max(SMALL[resources.device], BATCHES * asked))
-    cost, seconds = _train_briefly(recipe, level, resources, size, (whole, val))
+    cost, seconds = _train_briefly(recipe, level, resources, size, whole, val)
     if size < whole and seconds < LONG_SECONDS:
         size = min(whole, round(size * LONG_SECONDS / max(seconds, LONG_SECONDS / 20)))
-        cost, _ = _train_briefly(recipe, level, resources, size, (whole, val))
+        cost, _ = _train_briefly(recipe, level, resources, size, whole, val)
     return cost
 
 
 def _train_briefly(
-    recipe: Recipe, level: str, resources: Resources, size: int, images: tuple[int, int]
+    recipe: Recipe, level: str, resources: Resources, size: int, whole: int, val: int
 ) -> tuple[Cost, float]:
     """Train two epochs of `size` images. Return the cost of a whole one, and the seconds of the second short one.
 
-    `images` are those of a whole epoch, and those of the whole validation.
+    A whole epoch has `whole` images, and the whole validation `val`.
     """
-    whole, val = images
     plain = simplify(recipe, level).without("progressive_resizing", "snapshots")
     kept = {"averaging": recipe.averaging, "compilation": recipe.compilation}
     data = recipe.data.model_copy(update={"epoch_size": size})
     short = plain.model_copy(update={"data": data, "epochs": 2, **kept})
     least = 1 if recipe.batch_size == "auto" else choose_eval_batch(short)
     count = max(least, round(val * size / whole))
-    reports: list[Report] = []
-
-    def on_report(report: Report) -> bool:
-        reports.append(report)
-        return True
-
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        train(short, Path(folder), resources=resources, on_report=on_report, val_images=count)
+        outcome = train(short, Path(folder), resources=resources, val_images=count)
     total_seconds = time.perf_counter() - began
-    first, second = (report.metrics for report in reports)
+    first, second = (report.metrics for report in outcome.reports)
     train_seconds, evaluation_seconds, checkpoint_seconds = (
         second.get(name, 0.0) - first.get(name, 0.0)
         for name in ("train_seconds", "evaluation_seconds", "checkpoint_seconds")

@@ -38,18 +38,16 @@ logger = logging.getLogger(__name__)
 @contextmanager
 def recorded_inputs(head: nn.Module) -> Iterator[list[torch.Tensor]]:
     """Collect the input of the head of each batch as (N, features); positions in an image are averaged."""
-    layers = [head] if not isinstance(head, nn.ModuleList) else list(head)[:1]
     inputs: list[torch.Tensor] = []
 
     def record(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
         inputs.append(given[0].flatten(2).mean(2) if given[0].dim() > 2 else given[0])
 
-    handles = [layer.register_forward_pre_hook(record) for layer in layers]
+    handle = (head[0] if isinstance(head, nn.ModuleList) else head).register_forward_pre_hook(record)
     try:
         yield inputs
     finally:
-        for handle in handles:
-            handle.remove()
+        handle.remove()
 
 
 def start_head(classifier: Classifier, part: ImagePart, workers: int) -> None:

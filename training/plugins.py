@@ -74,8 +74,7 @@ def _load_source(source: PluginFile) -> None:
         return
     module = _run(source, digest)
     version = getattr(module, "__version__", None)
-    plugin_classes = list(find_kinds(module))
-    if not plugin_classes:
+    if not (plugin_classes := list(find_kinds(module))):
         raise UserError(f"--plugin={source.file}: it has no class derived from {BASES}. docs/plugins.md shows each.")
     for plugin_class in plugin_classes:
         register(plugin_class, _describe(version, digest), source.file)

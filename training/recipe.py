@@ -7,15 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    ValidationInfo,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_serializer, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -272,7 +264,7 @@ class Recipe(Part):
         return values
 
     @model_serializer(mode="wrap")
-    def _leave_out_what_is_off(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+    def _leave_out_what_is_off(self, write: Callable[[Self], dict[str, object]]) -> dict[str, object]:
         """A recipe does not need the file of a technique that is off, so it does not name it."""
         off = {name for name in self.plugin_techniques() if not (name in vars(self) and vars(self)[name].is_on)}
         return {name: value for name, value in write(self).items() if name not in off}

@@ -91,24 +91,16 @@ def read_all_weights(folder: Path) -> torch.Tensor:
     return torch.cat([value.double().flatten() for value in state.values()])
 
 
-def differ(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return first.shape != second.shape or not torch.equal(first, second)
-
-
 def list_differences(one: Outcome, folder: Path, other: Outcome, other_folder: Path) -> list[str]:
     """Return what differs between two trainings, such as `val_loss in epoch 2`; nothing if every bit is the same."""
     differences = [] if len(one.reports) == len(other.reports) else ["the number of epochs"]
     for ours, theirs in zip(one.reports, other.reports, strict=False):
-        pairs = {
-            "the score": ((ours.score, ours.best_epoch), (theirs.score, theirs.best_epoch)),
-            "the steps": (ours.steps, theirs.steps),
-            **{
-                name: (ours.metrics.get(name), theirs.metrics.get(name))
-                for name in {**ours.metrics, **theirs.metrics}
-                if name not in MACHINE
-            },
-        }
-        differences += [f"{name} in epoch {ours.epoch}" for name, (mine, yours) in pairs.items() if mine != yours]
+        mine, yours = (
+            {"the score": (report.score, report.best_epoch), "the steps": report.steps, **report.metrics}
+            for report in (ours, theirs)
+        )
+        names = [name for name in mine | yours if name not in MACHINE and mine.get(name) != yours.get(name)]
+        differences += [f"{name} in epoch {ours.epoch}" for name in names]
     for which in ("last", "best"):
         first, second = (
             read_checkpoint(where / f"{which}.ckpt", ["state_dict"])["state_dict"] for where in (folder, other_folder)

@@ -61,22 +61,17 @@ class Design:
 
 def make_design(sweep: Sweep) -> Design:
     """The design of a sweep with at least one trial. Without a baseline, effects are measured from the best trial."""
-    done, recipes = sweep.completed, sweep.recipes
-    parameters = list_parameters(sweep.space.recipe)
-    ranked = pd.concat([sweep.baselines, done, sweep.trials])
-    base = recipes.loc[[ranked.trial.iloc[0]]]
+    done, recipes, parameters = sweep.completed, sweep.recipes, list_parameters(sweep.space.recipe)
+    base = pd.concat([sweep.baselines, done, sweep.trials]).trial.iloc[0]
     spread = done.sort_values("trial").trial.iloc[:: -(-len(done) // TRIALS) or 1]
-    compared = [ranked.trial.iloc[0], *done.trial.iloc[:1]]
-    full = done[done.trial.isin([*spread, *compared])].sort_values("trial")
-    points = encode(parameters, pd.concat([recipes.loc[full.trial], base]))
-    scores = sweep.sign * full.score.to_numpy(dtype=float)
-    errors = full.standard_error.to_numpy(dtype=float)
+    full = done[done.trial.isin([*spread, base, *done.trial.iloc[:1]])].sort_values("trial")
+    points = encode(parameters, recipes.loc[[*full.trial, base]])
     return Design(
         parameters,
         points.iloc[:-1],
         recipes.loc[full.trial],
-        scores,
-        errors,
+        sweep.sign * full.score.to_numpy(dtype=float),
+        full.standard_error.to_numpy(dtype=float),
         points.iloc[-1],
         recipes.loc[sweep.different.trial],
         sweep.sign,
@@ -110,13 +105,7 @@ class Change:
     @staticmethod
     def make(design: Design, level: Level, seed: int) -> Change:
         parameter = level.parameter
-        on = _draw(parameter, level, seed)
-        columns = [
-            name
-            for name in design.points
-            if name == parameter.name or name.startswith((f"{parameter.name}[", f"{parameter.name}."))
-        ]
-        off = pd.DataFrame([design.baseline[columns]] * REFERENCES)
+        on, off = _draw(parameter, level, seed), design.baseline.to_frame().T  # one row, for all references
         to_trials = likeness(parameter, on, design.points) - likeness(parameter, off, design.points)
         between = likeness(parameter, on, off)
         to_itself = likeness(parameter, on, on) - between - between.T + likeness(parameter, off, off)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,6 @@ from training.recipe import flatten
 OTHER = "other"  # A baseline or a warm start can lie outside the domain.
 # The distance over which scores in an interval are similar, as a share of its width.
 LENGTH_SCALE = 0.4
-_MISSING = object()
 
 Point = dict[str, str | float]  # the label of each option taken and the place in each interval, by parameter name
 
@@ -122,10 +120,10 @@ def _fits(tree: Tree, path: str, flat: Mapping[str, object]) -> bool:
             value = flat.get(path)
             return isinstance(value, int | float) and tree.low <= value <= tree.high
         case _:
-            return bool(flat.get(path, _MISSING) == tree)
+            return path in flat and bool(flat[path] == tree)
 
 
-def scale(domain: Uniform | LogUniform | IntUniform, value: float) -> float:
+def scale(domain: Interval, value: float) -> float:
     """The place of a value in an interval: 0 at its low end, 1 at its high end, and beyond these outside it."""
     low, high = domain.low, domain.high
     if isinstance(domain, LogUniform):
@@ -134,17 +132,13 @@ def scale(domain: Uniform | LogUniform | IntUniform, value: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5
 
 
-def is_interval(domain: object) -> TypeGuard[Interval]:
-    return isinstance(domain, Uniform | LogUniform | IntUniform)
-
-
 def list_levels(parameter: SearchParameter) -> list[Level]:
     """The levels of a parameter: each option with the thirds of its intervals, or the thirds of the interval."""
     if not isinstance(parameter.domain, Choice):
         return [Level(parameter, text, part) for text, part in _thirds(parameter.domain)]
     levels = []
     for key, option in zip(parameter.domain.labels, parameter.domain.options, strict=True):
-        inside = [(steps, inner) for steps, inner in find_parameters(option) if is_interval(inner)]
+        inside = [(steps, inner) for steps, inner in find_parameters(option) if isinstance(inner, Interval)]
         ranges = ", ".join(f"{'.'.join(map(str, steps))} {d.low:g} to {d.high:g}".strip() for steps, d in inside)
         label = _describe_option(key, option, ranges)
         levels.append(Level(parameter, label, Choice((option,)), key))
@@ -176,11 +170,9 @@ def _thirds(domain: Interval) -> Iterator[tuple[str, Interval]]:
         edges = sorted({low, *(low + round((high + 1 - low) * k / 3) for k in (1, 2)), high + 1})
         spans: list[tuple[float, float]] = [(a, b - 1) for a, b in pairwise(edges)]
     elif isinstance(domain, LogUniform):
-        edges = [low * (high / low) ** (k / 3) for k in range(4)]
-        spans = list(pairwise(edges))
+        spans = list(pairwise(low * (high / low) ** (k / 3) for k in range(4)))
     else:
-        edges = [low + (high - low) * k / 3 for k in range(4)]
-        spans = list(pairwise(edges))
+        spans = list(pairwise(low + (high - low) * k / 3 for k in range(4)))
     for a, b in spans:
         text = format_value(a) if a == b else f"{a:.3g} to {b:.3g}"
         yield text, replace(domain, low=a, high=b)  # type: ignore[arg-type]  # whole numbers for an IntUniform
@@ -212,10 +204,9 @@ def _likeness(tree: Domain, name: str, one: pd.DataFrame, other: pd.DataFrame) -
     if name not in one or name not in other:
         return np.zeros((len(one), len(other)))
     a, b = one[name].to_numpy(), other[name].to_numpy()
-    if is_interval(tree):
+    if isinstance(tree, Interval):
         distance = a.astype(float)[:, None] - b.astype(float)[None, :]
         return np.nan_to_num(np.exp(-0.5 * (distance / LENGTH_SCALE) ** 2), nan=0.0)
-    assert isinstance(tree, Choice)
     total = np.zeros((len(one), len(other)))
     for label, option in zip((*tree.labels, OTHER), (*tree.options, None), strict=True):
         same = np.outer(a == label, b == label)

@@ -17,7 +17,8 @@ import pandas as pd
 
 from analysis.effects.design import Change, Design, make_contrast, make_design
 from analysis.effects.effect_model import Contrast, Mixed, Model, Scales, fit_model
-from analysis.effects.search_parameters import Level, SearchParameter, is_interval, list_levels, matches
+from analysis.effects.search_parameters import Level, SearchParameter, list_levels, matches
+from spaces.parameters.domains import Interval
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
@@ -76,7 +77,7 @@ def fit_sweep(sweep: Sweep) -> Fitted:
     design = make_design(sweep)
     if len(design.scores) < FEWEST or not design.parameters:
         return Fitted(design, None)
-    is_choice = np.array([not is_interval(parameter.domain) for parameter in design.parameters])
+    is_choice = np.array([not isinstance(parameter.domain, Interval) for parameter in design.parameters])
     errors = design.errors[np.isfinite(design.errors)]
     noise = float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0
     return Fitted(design, fit_model(design.scores, design.similarities, is_choice, noise))
@@ -109,7 +110,7 @@ def measure_interactions(fitted: Fitted) -> pd.DataFrame:
     """
     design = fitted.design
     alternatives = _list_alternatives(design)
-    options = [level for level in alternatives if not (level.detail or is_interval(level.parameter.domain))]
+    options = [level for level in alternatives if not (level.detail or isinstance(level.parameter.domain, Interval))]
     taken = [matches(level, design.recipes) for level in options]
     changes = [Change.make(design, level, SEED) for level in options]
     pairs = [(i, j) for i, j in combinations(range(len(options)), 2) if (taken[i] & taken[j]).any()]
@@ -144,7 +145,7 @@ def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, obje
     on, off = matches(level, design.recipes), _takes_baseline(design, level.parameter)
     low, high = interval(draws)
     # In an interval the baseline is one value; trials with values near it also show what it is worth.
-    fewest_off = 1 if is_interval(level.parameter.domain) else FEWEST_OF_LEVEL
+    fewest_off = 1 if isinstance(level.parameter.domain, Interval) else FEWEST_OF_LEVEL
     seen = on.sum() >= FEWEST_OF_LEVEL and off.sum() >= fewest_off and not np.isnan(draws).any()
     return {
         "technique": level.parameter.technique,
@@ -166,7 +167,7 @@ def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, obje
 def _takes_baseline(design: Design, parameter: SearchParameter) -> np.ndarray:
     """A mask of the trials that have the baseline's choice in a parameter, shape (n,)."""
     values = design.points[parameter.name]
-    if is_interval(parameter.domain):
+    if isinstance(parameter.domain, Interval):
         return np.isclose(values.to_numpy(dtype=float), design.baseline[parameter.name])
     return (values == design.baseline[parameter.name]).to_numpy()
 
@@ -187,7 +188,7 @@ def measure_importance(sweep: Sweep) -> pd.Series:
     kinds: dict[str, BaseDistribution] = {}
     for parameter in varied:
         values = full[parameter.name]
-        if is_interval(parameter.domain):  # A baseline can lie outside the interval.
+        if isinstance(parameter.domain, Interval):  # A baseline can lie outside the interval.
             kinds[parameter.name] = FloatDistribution(min(0.0, values.min()), max(1.0, values.max()))
         else:
             kinds[parameter.name] = CategoricalDistribution(sorted(values.unique()))

@@ -66,8 +66,7 @@ def list_labelled(folder: Path, classes: tuple[str, ...]) -> list[tuple[str, str
     root = str(folder)
     if not folder.is_dir():
         raise UserError(f"{printable(root)}: no such folder. Name one that has a subfolder for each class.")
-    found = {name: find_files(os.path.join(root, name))[0] for name in list_subfolders(root)}
-    found = {name: paths for name, paths in found.items() if paths}
+    found = {name: paths for name in list_subfolders(root) if (paths := find_files(os.path.join(root, name))[0])}
     known = ", ".join(map(repr, classes[:NAMED])) + (", …" if len(classes) > NAMED else "")
     if not found:
         raise UserError(

@@ -31,18 +31,17 @@ def write_config(recipe: Recipe, summary: Summary, path: Path) -> None:
 
     with torch.random.fork_rng():
         model = build_bare(recipe.backbone, len(summary["classes"]), summary["input_size"][1])
-    preprocessing: dict[str, object] = {
-        "input_size": tuple(summary["input_size"]),
-        "mean": tuple(summary["mean"]),
-        "std": tuple(summary["std"]),
-        "crop_pct": summary["crop"],
-        "crop_mode": summary["crop_mode"],
-        "interpolation": summary["interpolation"],
-    }
     save_config_for_hf(
         model,
         str(path),
         model_config={"label_names": summary["classes"]},
         model_args=summary["backbone"]["arguments"],
-        data_config=preprocessing,
+        data_config={
+            "input_size": tuple(summary["input_size"]),
+            "mean": tuple(summary["mean"]),
+            "std": tuple(summary["std"]),
+            "crop_pct": summary["crop"],
+            "crop_mode": summary["crop_mode"],
+            "interpolation": summary["interpolation"],
+        },
     )

@@ -33,13 +33,11 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
     facts = {
         "s": summary,
         "recipe_has_test": recipe.data.split_test,
-        "source": backbone["source"],
         "arguments": "".join(f", {name}={value!r}" for name, value in backbone["arguments"].items()),
         "is_natural": summary["classes"] == [*order_names(summary["classes"])],
         "count": len(summary["classes"]),
         "side": side,
         "resized": int(side / summary["crop"]),
-        "crop_mode": summary["crop_mode"],
         "mean": tuple(summary["mean"]),
         "std": tuple(summary["std"]),
         "colour": tuple(round(255 * level) for level in summary["mean"]),

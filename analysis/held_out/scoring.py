@@ -76,7 +76,7 @@ def score_test(val: Predicted, test: Predicted, classes: tuple[str, ...]) -> Tes
     logits, labels = test
     temperature = fit_temperature(*val)
     score = score_labels(logits, labels, classes)
-    score["calibration"] = compare_temperatures(logits, labels, temperature)
+    score["calibration"]["after"] = measure_calibration(logits / temperature, labels)
     score["reliability"]["after"] = reliability(logits / temperature, labels)
     return {**score, "temperature": temperature}
 
@@ -142,11 +142,6 @@ def reliability(logits: np.ndarray, labels: np.ndarray) -> list[Bin]:
     """The bins of confidence that are not empty, from logits (N, classes) and labels (N,)."""
     bins = _bins(softmax(logits.astype(np.float64), axis=1), labels)
     return [{"share": share, "accuracy": right, "confidence": sure} for share, right, sure in bins]
-
-
-def compare_temperatures(logits: np.ndarray, labels: np.ndarray, temperature: float) -> dict[str, Calibration]:
-    """The calibration before and after the logits (N, classes) are divided by the temperature."""
-    return {"before": measure_calibration(logits, labels), "after": measure_calibration(logits / temperature, labels)}
 
 
 def _bins(probabilities: np.ndarray, labels: np.ndarray) -> list[tuple[float, float, float]]:

@@ -20,28 +20,22 @@ GZIP = b"\x1f\x8b"  # the first bytes of a compressed file (RFC 1952, section 2.
 
 def fetch_record(uri: str, name: str) -> SweepRecord:
     """Read the latest sweep with this name from the ledger that its driver copies to MLflow."""
-    with tempfile.TemporaryDirectory() as folder:
-        return SweepRecord.open(fetch_ledger(uri, name, Path(folder)), only_shown=True)
-
-
-def fetch_ledger(uri: str, name: str, out: Path) -> SweepFolder:
-    """Copy the ledger of the latest sweep with this name into `out/NAME`, and return that folder."""
-    with open_experiments(uri) as opened:
-        sweep = opened.find(name)
-        copy = SweepFolder(out / name, known_running=sweep.state == "running")
-        copy.path.mkdir(exist_ok=True)
-        run_id = sweep.run.info.run_id
+    with tempfile.TemporaryDirectory() as folder, open_experiments(uri) as opened:
+        run = opened.find(name)
+        # A run without a state is of a driver that runs, or that was killed, because then it cannot write one.
+        copy = SweepFolder(Path(folder, name), known_running=run.data.tags.get("state", "running") == "running")
+        copy.path.mkdir()
         with artifact_errors(uri, LEDGER):
-            names = {file.path for file in opened.client.list_artifacts(run_id)}
+            names = {file.path for file in opened.client.list_artifacts(run.info.run_id)}
         if LEDGER not in names:
             raise UserError(
                 f"{name}: its run in {mask_secrets(uri)} does not have the ledger. A driver that runs copies it every half "
                 "minute; else read the sweep where its folder is."
             )
         with artifact_errors(uri, LEDGER):
-            fetched = Path(opened.client.download_artifacts(run_id, LEDGER, str(copy.path)))
+            fetched = Path(opened.client.download_artifacts(run.info.run_id, LEDGER, str(copy.path)))
             refuse_irregular(fetched)
             content = fetched.read_bytes()
             # Some stores mark the file as compressed, and then the client has unpacked it already.
             copy.ledger.write_bytes(unpack(content, LARGEST_LEDGER) if content.startswith(GZIP) else content)
-        return copy
+        return SweepRecord.open(copy, only_shown=True)

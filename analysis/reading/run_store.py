@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.reading.store import SERVERS, check_database, make_absolute, mlflow_errors, open_client, refuse_deleted
 from ledger import EXPERIMENT_VARIABLE
@@ -16,24 +16,9 @@ from training.errors import UserError
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+    from mlflow.store.entities import PagedList
 
 SWEEPS = "tags.sweep != '' AND tags.trial IS NULL"  # the runs of trials have both tags
-
-
-@dataclass(frozen=True)
-class RemoteSweep:
-    """A sweep's own run in MLflow."""
-
-    run: Run
-
-    @property
-    def name(self) -> str:
-        return self.run.data.tags["sweep"]
-
-    @property
-    def state(self) -> str:
-        """The state of the sweep; `running` also if its driver was killed, because a killed driver cannot write."""
-        return self.run.data.tags.get("state", "running")
 
 
 @dataclass(frozen=True)
@@ -42,30 +27,21 @@ class RunStore:
 
     client: MlflowClient
     uri: str
-    experiments: Sequence[str]  # their ids
+    experiments: list[str]  # their ids
 
     def search(self, condition: str) -> Iterator[Run]:
         """Return the runs that meet a condition in MLflow's language, the latest first."""
-        token = None
-        while self.experiments:
-            page = self.client.search_runs(
-                list(self.experiments),
-                condition,
-                max_results=1000,
-                order_by=["attributes.start_time DESC"],
-                page_token=token,
-            )
-            yield from page
-            if not (token := page.token):
-                return
+        if self.experiments:
+            order = ["attributes.start_time DESC"]
+            yield from _list_all(self.client.search_runs, self.experiments, condition, order_by=order)
 
-    def find(self, name: str) -> RemoteSweep:
-        """Return the latest sweep with this name."""
-        sweeps = [RemoteSweep(run) for run in self.search(SWEEPS)]
-        for sweep in sweeps:
-            if sweep.name == name:
-                return sweep
-        known = ", ".join(dict.fromkeys(sweep.name for sweep in sweeps[:10]))
+    def find(self, name: str) -> Run:
+        """Return the own run of the latest sweep with this name."""
+        runs = list(self.search(SWEEPS))
+        for run in runs:
+            if run.data.tags["sweep"] == name:
+                return run
+        known = ", ".join(dict.fromkeys(run.data.tags["sweep"] for run in runs[:10]))
         narrowed = f" in the experiment {experiment}" if (experiment := os.environ.get(EXPERIMENT_VARIABLE)) else ""
         hint = f"There are: {known}." if known else f"There are none{narrowed}."
         raise UserError(f"{name}: no such sweep in {mask_secrets(self.uri)}. {hint}")
@@ -96,9 +72,14 @@ def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:
             return []
         refuse_deleted(experiment.lifecycle_stage, name)
         return [experiment.experiment_id]
-    found, token = [], None
+    return [experiment.experiment_id for experiment in _list_all(client.search_experiments)]
+
+
+def _list_all(search: Callable[..., PagedList], *values: object, **more: object) -> Iterator[Any]:
+    """Yield what a search of MLflow finds, page by page."""
+    token = None
     while True:
-        page = client.search_experiments(max_results=1000, page_token=token)
-        found += [experiment.experiment_id for experiment in page]
+        page = search(*values, **more, max_results=1000, page_token=token)
+        yield from page
         if not (token := page.token):
-            return found
+            return

@@ -76,14 +76,12 @@ def connect(uri: str) -> Iterator[Connection]:
     try:
         with engine.connect() as connection:
             yield connection
-    except sqlalchemy.exc.OperationalError as error:
-        if not timeout:
-            raise UserError(f"MLflow store {shown}: no MLflow store ({_reason(error.orig)}).") from None
-        raise ServerAway(
-            f"MLflow store {shown}: the database does not answer ({_reason(error.orig)}). Start it, or name another; "
-            "sqlite:///mlflow.db needs no server."
-        ) from None
     except sqlalchemy.exc.DBAPIError as error:
+        if timeout and isinstance(error, sqlalchemy.exc.OperationalError):
+            raise ServerAway(
+                f"MLflow store {shown}: the database does not answer ({_reason(error.orig)}). Start it, or name another; "
+                "sqlite:///mlflow.db needs no server."
+            ) from None
         raise UserError(f"MLflow store {shown}: no MLflow store ({_reason(error.orig)}).") from None
     finally:
         engine.dispose()
@@ -141,7 +139,8 @@ def probe_server(uri: str) -> None:
     except requests.exceptions.Timeout:
         reason = f"no answer within {CONNECT_SECONDS} seconds"
     except requests.exceptions.RequestException as error:
-        reason = _shorten(error)
+        text = str(error)
+        reason = "connection refused" if "refused" in text else "unknown host" if "resolve" in text else _reason(error)
     else:
         if status < 500:
             return
@@ -150,14 +149,6 @@ def probe_server(uri: str) -> None:
         f"MLflow store {mask_secrets(uri)}: the MLflow server does not answer ({reason}). "
         "Start it, or name another; sqlite:///mlflow.db needs no server."
     )
-
-
-def _shorten(error: Exception) -> str:
-    text = str(error)
-    for words, reason in {"refused": "connection refused", "resolve": "unknown host"}.items():
-        if words in text:
-            return reason
-    return _reason(error)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from scipy.stats import fisher_exact
 
-from analysis.effects.search_parameters import is_interval, list_levels, list_parameters, matches, scale
+from analysis.effects.search_parameters import list_levels, list_parameters, matches, scale
 from analysis.effects.technique_effects import FEWEST_OF_LEVEL, NOT_ENOUGH
 from analysis.report.sentences import describe_rivals
 from ledger.formatting import format_points, plural
@@ -74,13 +74,13 @@ def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
 
 def _intervals_of(sweep: Sweep, trial: pd.Series) -> Iterator[tuple[str, Interval]]:
     for parameter in list_parameters(sweep.space.recipe):
-        if is_interval(parameter.domain):
+        if isinstance(parameter.domain, Interval):
             yield parameter.name, parameter.domain
             continue
         taken = [it for it in list_levels(parameter) if not it.detail and matches(it, trial.to_frame().T)[0]]
         option = taken[0].part.options[0] if taken and isinstance(taken[0].part, Choice) else None
         for steps, domain in find_parameters(option) if isinstance(option, dict) else ():
-            if is_interval(domain):
+            if isinstance(domain, Interval):
                 yield ".".join([parameter.name, *map(str, steps)]), domain
 
 
@@ -135,10 +135,7 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
         for parameter in list_parameters(sweep.space.recipe):
             for level in list_levels(parameter):
                 inside = matches(level, sweep.recipes.loc[trials.index])
-                table = [
-                    [(lost & inside).sum(), (~lost & inside).sum()],
-                    [(lost & ~inside).sum(), (~lost & ~inside).sum()],
-                ]
+                table = [[(part & rows).sum() for part in (lost, ~lost)] for rows in (inside, ~inside)]
                 chance = fisher_exact(table, alternative="greater").pvalue
                 if chance < SUSPECT:
                     suspects.append((chance, f"{parameter.name}={level.label} ({table[0][0]} of {inside.sum()})"))

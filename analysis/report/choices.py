@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.effects.search_parameters import OTHER, SearchParameter, encode_recipe, is_interval, list_levels
+from analysis.effects.search_parameters import OTHER, SearchParameter, encode_recipe, list_levels
 from spaces.parameters.domains import Choice, find_parameters, format_short, format_value, keep_plain, label_of
 
 
@@ -65,7 +65,7 @@ def name_choice(parameter: SearchParameter, flat: Mapping[str, object]) -> str:
 def describe_choice(parameter: SearchParameter, flat: Mapping[str, object]) -> Iterator[str]:
     """What a flat recipe chose in one search parameter, as overrides."""
     fields = [parameter.name]
-    if not is_interval(parameter.domain):
+    if isinstance(parameter.domain, Choice):
         taken = encode_recipe([parameter], flat).get(parameter.name, OTHER)
         option = next((option for option in list_options(parameter) if option.key == taken), None)
         if option and option.text:

@@ -219,10 +219,7 @@ def describe_winner(sweep: Sweep) -> Winner:
     if best.is_baseline or not len(base):
         role = ", a baseline," if best.is_baseline else ""
         return Winner(int(best.trial), f"Trial {best.trial:04d}{role} reached {score}.", [])
-    recipe, other = (sweep.recipes.loc[number].to_dict() for number in (best.trial, base.trial.iloc[0]))
-    changes = list_changes(list_parameters(sweep.space.recipe), recipe, other)
-    return Winner(
-        int(best.trial),
-        f"Trial {best.trial:04d} reached {score}. Its differences from the best baseline, {base.trial.iloc[0]:04d}:",
-        changes,
-    )
+    first = base.trial.iloc[0]
+    recipe, other = (sweep.recipes.loc[number].to_dict() for number in (best.trial, first))
+    sentence = f"Trial {best.trial:04d} reached {score}. Its differences from the best baseline, {first:04d}:"
+    return Winner(int(best.trial), sentence, list_changes(list_parameters(sweep.space.recipe), recipe, other))

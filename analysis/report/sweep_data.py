@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from analysis.effects.search_parameters import OTHER, SearchParameter, encode, is_interval, list_parameters
+from analysis.effects.search_parameters import OTHER, SearchParameter, encode, list_parameters
 from analysis.report.choices import list_options
 from ledger.columns import describe_pages, list_columns
 from ledger.formatting import label_of, unit_of
 from spaces.load import FORMAT
-from spaces.parameters.domains import Choice, Domain, LogUniform, find_parameters
+from spaces.parameters.domains import Choice, Domain, Interval, LogUniform, find_parameters
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
@@ -116,7 +116,7 @@ def list_axes(parameters: Sequence[SearchParameter], recipes: pd.DataFrame) -> l
     points = encode(list(parameters), recipes)
     axes = []
     for parameter in parameters:
-        if is_interval(parameter.domain):
+        if isinstance(parameter.domain, Interval):
             values = pd.to_numeric(recipes[parameter.name], errors="coerce")
             is_log = isinstance(parameter.domain, LogUniform) and bool((values.dropna() > 0).all())
             axes.append(Axis(parameter.name, "log" if is_log else "linear", [], [], [], _plain(values)))
@@ -141,7 +141,7 @@ def list_slices(sweep: Sweep) -> list[Axis]:
     parameters, recipes = list_parameters(sweep.space.recipe), sweep.recipes[full]
     axes, points = list_axes(parameters, recipes), encode(parameters, recipes)
     for name, domains in _find_inside(parameters).items():
-        if name in recipes and all(map(is_interval, domains)):
+        if name in recipes and all(isinstance(domain, Interval) for domain in domains):
             taken = [column for column in points if "[" in column and re.sub(r"\[[^]]*\]", "", column) == name]
             numbers = pd.to_numeric(recipes[name], errors="coerce").where(points[taken].notna().any(axis=1))
             axes += list_axes([SearchParameter(name, domains[0])], recipes.assign(**{name: numbers}))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from analysis.effects.search_parameters import list_parameters
 from analysis.effects.technique_effects import NOT_ENOUGH
@@ -43,8 +42,16 @@ def render_report(findings: Findings, mistakes: Sequence[Section] = ()) -> str:
 
     `mistakes` are sections about the predictions of the best trial.
     """
-    plots = {key: to_svg(plot(), key) for key, plot in _list_plots(findings).items()}
-    return _render(findings.sweep, findings, mistakes, plots=plots, state=describe_state(findings.sweep))
+    sweep, importance = findings.sweep, findings.importance
+    plots = {
+        "costs": plot_costs(sweep),
+        "progress": plot_progress({sweep.name: sweep}),
+        "timeline": plot_timeline(sweep),
+    }
+    if len(importance):
+        plots["importance"] = plot_importance(importance)
+    drawn = {key: to_svg(plot, key) for key, plot in plots.items()}
+    return _render(sweep, findings, mistakes, plots=drawn, state=describe_state(sweep))
 
 
 def render_plain(sweep: Sweep, problem: str) -> str:
@@ -122,18 +129,6 @@ def _list_levels(findings: Findings, *, are_known: bool = True) -> pd.DataFrame:
     return order_effects(shown[shown.verdict.isin(KNOWN) == are_known])
 
 
-def _list_plots(findings: Findings) -> dict[str, Callable[[], Figure]]:
-    sweep = findings.sweep
-    plots: dict[str, Callable[[], Figure]] = {
-        "costs": lambda: plot_costs(sweep),
-        "progress": lambda: plot_progress({sweep.name: sweep}),
-        "timeline": lambda: plot_timeline(sweep),
-    }
-    if len(findings.importance):
-        plots["importance"] = lambda: plot_importance(findings.importance)
-    return plots
-
-
 def _facts(findings: Findings) -> list[tuple[str, str]]:
     sweep, best = findings.sweep, findings.sweep.completed.iloc[0]
     counts = sweep.trials.state.value_counts()
@@ -153,13 +148,9 @@ def _effect_rows(metric: str, effects: pd.DataFrame) -> Iterator[dict[str, objec
             "effect": format_effect(metric, row.effect, row.low, row.high),
             "full": f"{row.full} / {row.full_off}",
             "trials": row.trials,
-            "best": _score(metric, row.best),
-            "best_off": _score(metric, row.best_off),
+            "best": format_score(metric, row.best),
+            "best_off": format_score(metric, row.best_off),
         }
-
-
-def _score(metric: str, score: float) -> str:
-    return format_score(metric, None if pd.isna(score) else score)
 
 
 def _interaction_rows(metric: str, interactions: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
@@ -171,7 +162,8 @@ def _equal_time_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
     metric = findings.sweep.metric
     for row in findings.equal_time.itertuples():
         name = f"{row.trial:04d}" + (" (baseline)" if row.is_baseline else "")
-        yield name, _score(metric, row.score), format_seconds(row.seconds), _score(metric, row.at_equal_time)
+        score, then = (format_score(metric, value) for value in (row.score, row.at_equal_time))
+        yield name, score, format_seconds(row.seconds), then
 
 
 def _list_facts(sweep: Sweep) -> list[TrialColumn]:

@@ -39,7 +39,7 @@ def plot_searches(runs: list[Run], curves: Curves) -> Figure:
         axes.fill_between(minutes, mean - error, mean + error, color=COLOURS[method], alpha=0.15, linewidth=0)
     axes.set_xlabel(f"minutes of the search, {WORKERS} workers")
     axes.set_ylabel("test accuracy (%)")
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", frameon=False)
     return finish(figure)
 
 

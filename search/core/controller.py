@@ -29,7 +29,7 @@ from ledger.file import Ledger
 from ledger.formatting import format_seconds
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.core.asha import Decision, make_asha
-from search.core.pace import predict_seconds
+from search.core.pace import Pace
 from search.core.sampler import Sampler, Values
 from spaces.parameters.draws import Params
 from spaces.space import Space
@@ -84,6 +84,7 @@ class Controller:
         self.available = available or space
         self.decisions: dict[int, Decision] = {}  # one for each running trial
         self.seconds_left: Callable[[], float] = lambda: math.inf  # for a new trial
+        self.pace = Pace(self.trials)
         self.is_out_of_time = False  # whether nothing that was drawn would end in time
         for event in ledger.events:
             self._fold(event)
@@ -195,7 +196,7 @@ class Controller:
                 recipe = read_recipe(values)
                 if self.available is not self.space and self.available.encode(recipe) is None:
                     raise UserError("these machines do not support the recipe")
-                if (seconds := predict_seconds(recipe, self.trials)) and seconds > self.seconds_left():
+                if (seconds := self.pace.predict(recipe)) and seconds > self.seconds_left():
                     self.is_out_of_time = attempt + 1 >= TIMED_DRAWS
                     raise UserError(f"it would train for about {format_seconds(seconds)}, and less time is left")
                 return self._start(number, recipe, params, "sampler")

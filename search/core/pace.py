@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
@@ -43,32 +44,56 @@ def _trains_on_stored(recipe: Recipe) -> bool:
     return recipe.unfreeze.deepest == "last" and not is_varied
 
 
-def predict_seconds(recipe: Recipe, trials: Iterable[Trial]) -> float | None:
-    """Return the seconds of a whole training; None while no trial has two reports.
+@dataclass(frozen=True)
+class _Measured:
+    """The seconds of one trial, after a number of reports, until its first epoch and for each of them."""
 
-    An epoch takes the median of the trials whose epochs cost the same. Without one, each other trial predicts it in
-    proportion, and the shortest counts: a recipe is refused only if all say so. Trials on stored features say little about
-    those on images, so they predict these only if there are no others. A start counts as the shortest one, because
-    the first trials compute what later ones find stored.
-    """
-    starts: list[float] = []
-    epochs: list[tuple[float, float]] = []
-    of_stored: list[tuple[float, float]] = []
-    for trial in trials:
-        seconds = [report.worker_seconds for report in trial.reports if report.worker_seconds is not None]
-        steps = [after - before for before, after in pairwise(seconds) if after > before]  # else another worker began
-        epoch = statistics.median(steps) if steps else 0.0
-        starts += [max(0.0, first - epoch) for first in seconds[:1]]
-        known = of_stored if _trains_on_stored(trial.recipe) else epochs
-        known += [(weigh(trial.recipe), epoch)] if steps else []
-    if _trains_on_stored(recipe) or not epochs:
-        epochs += of_stored
-    if not epochs:
-        return None
-    own = weigh(recipe)
-    like = [seconds for cost, seconds in epochs if math.isclose(cost, own, rel_tol=0.01)]
-    epoch = statistics.median(like) if like else min(seconds * own / cost for cost, seconds in epochs)
-    return min(starts) + recipe.epochs * epoch
+    reports: int
+    cost: float
+    is_stored: bool
+    start: float  # infinite without a report
+    epoch: float  # 0 without two
+
+
+class Pace:
+    """Predicts how long a recipe would train, by the trials so far; each is measured anew after its reports alone."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self._trials = trials
+        self._measured: dict[int, _Measured] = {}
+
+    def predict(self, recipe: Recipe) -> float | None:
+        """Return the seconds of a whole training; None while no trial has two reports.
+
+        An epoch takes the median of the trials whose epochs cost the same. Without one, each other trial predicts it in
+        proportion, and the shortest counts: a recipe is refused only if all say so. Trials on stored features say little
+        about those on images, so they predict these only if there are no others. A start counts as the shortest one,
+        because the first trials compute what later ones find stored.
+        """
+        known = [self._measure(trial) for trial in self._trials]
+        timed = [each for each in known if each.epoch]
+        on_images = [each for each in timed if not each.is_stored]
+        timed = timed if _trains_on_stored(recipe) or not on_images else on_images
+        if not timed:
+            return None
+        own = weigh(recipe)
+        like = [each.epoch for each in timed if math.isclose(each.cost, own, rel_tol=0.01)]
+        epoch = statistics.median(like) if like else min(each.epoch * own / each.cost for each in timed)
+        return min(each.start for each in known) + recipe.epochs * epoch
+
+    def _measure(self, trial: Trial) -> _Measured:
+        measured = self._measured.get(trial.number)
+        if measured is None or measured.reports != len(trial.reports):
+            seconds = [report.worker_seconds for report in trial.reports if report.worker_seconds is not None]
+            steps = [
+                after - before for before, after in pairwise(seconds) if after > before
+            ]  # else another worker began
+            epoch = statistics.median(steps) if steps else 0.0
+            start = max(0.0, seconds[0] - epoch) if seconds else math.inf
+            recipe, count = trial.recipe, len(trial.reports)
+            measured = _Measured(count, weigh(recipe), _trains_on_stored(recipe), start, epoch)
+            self._measured[trial.number] = measured
+        return measured
 
 
 def describe_left(trials: Sequence[Trial], budget: int, slots: int, seconds_left: float | None, now: float) -> str:

@@ -7,9 +7,8 @@ conditions across techniques: the sampler sees conditional parameters, as inside
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -21,19 +20,13 @@ from training.recipe import Recipe
 from training.schema import slot_of
 
 _OF = " of "
+# One combination of options for a field's choices, and the field's value with intervals at their low end.
+Assignment = tuple[Params, object]
 _MOST_ASSIGNMENTS = 1000  # If one technique has more, its conflicts are found after the draw, and it is drawn again.
 
 
 class _Undrawn(AttributeError):
     """A technique reads a field that is not drawn yet, so it is unknown whether it conflicts."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """One combination of options for a field's choices, and the field's value with intervals at their low end."""
-
-    taken: Params
-    value: object
 
 
 class _Draft:
@@ -96,7 +89,7 @@ def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], tri
     for field, part in tree.items():
         field_assignments = assignments.get(field, [])
         is_choice = len(field_assignments) > 1
-        fitting = [it for it in field_assignments if is_choice and not drawn.refuses(field, it.value)]
+        fitting = [taken for taken, value in field_assignments if is_choice and not drawn.refuses(field, value)]
         narrows = 0 < len(fitting) < len(field_assignments)
         values[field] = draw(part, _Narrowed(trial, fitting) if narrows else trial, field)
         if field in assignments:
@@ -113,7 +106,7 @@ def _list_assignments(field: str, tree: Tree) -> list[Assignment]:
     if count(tree) > _MOST_ASSIGNMENTS:
         return []
     drawn = draw_every(lambda trial: _read(field, draw(tree, trial, field)), _EveryOption())
-    return [Assignment(params, value) for params, value in drawn if value is not None]
+    return [(taken, value) for taken, value in drawn if value is not None]
 
 
 class _EveryOption(EveryTrial):
@@ -126,22 +119,20 @@ class _EveryOption(EveryTrial):
 class _Narrowed:
     """A trial that chooses only among options which occur in a fitting assignment."""
 
-    def __init__(self, trial: OptunaTrial, fitting: list[Assignment]) -> None:
-        self.fitting = fitting
-        self.suggest_float = trial.suggest_float
-        self.suggest_int = trial.suggest_int
-        self._suggest: Callable[[str, Sequence[Scalar]], Scalar] = trial.suggest_categorical
+    def __init__(self, trial: OptunaTrial, fitting: list[Params]) -> None:
+        self.trial, self.fitting = trial, fitting
+        self.suggest_float, self.suggest_int = trial.suggest_float, trial.suggest_int
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
-        offered = {assignment.taken[name] for assignment in self.fitting if name in assignment.taken}
+        offered = {taken[name] for taken in self.fitting if name in taken}
         left = [option for option in choices if option in offered]
         if len(left) == 1:
             option = left[0]
         elif len(left) == len(choices):
-            option = self._suggest(name, choices)
+            option = self.trial.suggest_categorical(name, choices)
         else:
-            option = self._suggest(f"{name}{_OF}{'|'.join(map(format_value, left))}", left)
-        self.fitting = [assignment for assignment in self.fitting if (name, option) in assignment.taken.items()]
+            option = self.trial.suggest_categorical(f"{name}{_OF}{'|'.join(map(format_value, left))}", left)
+        self.fitting = [taken for taken in self.fitting if (name, option) in taken.items()]
         return option
 
 

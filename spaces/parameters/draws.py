@@ -106,8 +106,7 @@ class EveryTrial:
         return low
 
     def suggest_int(self, name: str, low: int, high: int) -> int:
-        value = low + self._take(name, high - low + 1)
-        self.params[name] = value
+        self.params[name] = value = low + self._take(name, high - low + 1)
         return value
 
 

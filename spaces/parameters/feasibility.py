@@ -22,8 +22,9 @@ DRAWS = 64
 
 def check_feasible(space: Space, document: Document) -> None:
     """Refuse a space that no search could use."""
-    _check_first_rung(space, document)
-    _check_group(space, document)
+    if isinstance(scheduler := space.search.scheduler, AshaScheduler):
+        _check_first_rung(space, scheduler, document)
+        _check_group(scheduler, document)
     if space.search.sampler == "grid":
         try:
             space.grid()
@@ -52,10 +53,9 @@ def _check_baseline(space: Space, document: Document) -> None:
             )
 
 
-def _check_first_rung(space: Space, document: Document) -> None:
-    scheduler = space.search.scheduler
+def _check_first_rung(space: Space, scheduler: AshaScheduler, document: Document) -> None:
     epochs = lowest(space.recipe.get("epochs", Recipe().epochs))
-    if isinstance(scheduler, AshaScheduler) and epochs < scheduler.min_epochs:
+    if epochs < scheduler.min_epochs:
         raise document.error(
             ("search", "scheduler", "min_epochs"),
             f"epochs={epochs} is below search.scheduler.min_epochs={scheduler.min_epochs}: no trial could reach the "
@@ -63,10 +63,7 @@ def _check_first_rung(space: Space, document: Document) -> None:
         )
 
 
-def _check_group(space: Space, document: Document) -> None:
-    scheduler = space.search.scheduler
-    if not isinstance(scheduler, AshaScheduler):
-        return
+def _check_group(scheduler: AshaScheduler, document: Document) -> None:
     name, _, field = scheduler.group.partition(".")
     parts = slot_of(Recipe, name).parts if name in Recipe.model_fields else ()
     fields = {field for part in parts for field in part.model_fields} if parts else {""}

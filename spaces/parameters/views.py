@@ -36,8 +36,7 @@ def encode(tree: Tree, value: object, name: str = "") -> Params | None:
             return _encode_part(tree, value, name)
         case Choice():
             for key, label, option in zip(tree.keys, tree.labels, tree.options, strict=True):
-                params = encode(option, value, f"{name}[{label}]")
-                if params is not None:
+                if (params := encode(option, value, f"{name}[{label}]")) is not None:
                     return {name: key, **params}
             return None
         case Uniform() | LogUniform() | IntUniform():
@@ -61,8 +60,7 @@ def _encode_part(tree: dict[str, Tree], value: object, name: str) -> Params | No
             if field != CODE and inner != info.get_default(call_default_factory=True):
                 return None
             continue
-        inner_params = encode(tree[field], inner, join(name, field))
-        if inner_params is None:
+        if (inner_params := encode(tree[field], inner, join(name, field))) is None:
             return None
         params |= inner_params
     return params

@@ -6,19 +6,7 @@ from difflib import get_close_matches
 
 from pydantic import BaseModel
 
-from spaces.parameters.domains import (
-    WORDS,
-    Choice,
-    Interval,
-    IntUniform,
-    LogUniform,
-    Steps,
-    Tree,
-    Uniform,
-    format_value,
-    is_scalar,
-    word_of,
-)
+from spaces.parameters.domains import WORDS, Choice, Domain, Interval, Steps, Tree, format_value, is_scalar, word_of
 from spaces.reading.document import Document, did_you_mean, path_of
 from spaces.search import Search
 from training.errors import UserError
@@ -59,7 +47,7 @@ def _check_member(tree: dict[str, Tree], slot: Slot, steps: Steps, document: Doc
             raise document.error((*steps, field), f"{path} has no {field}; it has {', '.join(known)}.{near}")
         raise document.error(steps, f"{path} has no {key}. Add {key}: one of {offered}.")
     name = tree[key]
-    if isinstance(name, Choice | Uniform | LogUniform | IntUniform):
+    if isinstance(name, Domain):
         raise document.error(
             (*steps, key),
             f"{path}.{key} cannot be searched by itself, because it decides which hyperparameters there are. Write "
@@ -71,8 +59,7 @@ def _check_member(tree: dict[str, Tree], slot: Slot, steps: Steps, document: Doc
             near += " One of your own is loaded from its file: --plugin FILE."
         raise document.error((*steps, key), f"{path}.{key}={format_value(name)}: there is {offered}.{near}")
     part = slot.members[name]
-    strangers = [field for field in tree if field not in part.model_fields]
-    if strangers:
+    if strangers := [field for field in tree if field not in part.model_fields]:
         raise _stranger(strangers[0], tree, part, slot, steps, document)
     check_part(tree, part, steps, document)
     missing = [field for field, info in part.model_fields.items() if info.is_required() and field not in tree]
@@ -101,7 +88,7 @@ def _stranger(
 
 def _check_value(tree: Tree, slot: Slot, steps: Steps, document: Document) -> None:
     path = path_of(steps)
-    if isinstance(tree, Uniform | LogUniform | IntUniform):
+    if isinstance(tree, Interval):
         _check_ends(tree, slot, steps, document)
     elif isinstance(tree, dict):
         key = next(iter(tree), "")
@@ -118,10 +105,9 @@ def _check_value(tree: Tree, slot: Slot, steps: Steps, document: Document) -> No
 
 def _check_ends(domain: Interval, slot: Slot, steps: Steps, document: Document) -> None:
     """Check both ends: legal values form an interval, so everything between legal ends is legal."""
-    number_type = int if isinstance(domain, IntUniform) else float
+    number_type = int if word_of(domain) == "int_uniform" else float
     for end in (domain.low, domain.high):
-        problem = slot.problem(number_type(end))
-        if problem is None:
+        if (problem := slot.problem(number_type(end))) is None:
             continue
         sentence = f"{path_of(steps)}={format_value(domain)}"
         if number_type is float and end == int(end) and slot.problem(int(end)) is None:
@@ -137,10 +123,9 @@ def _not_a_mapping(tree: Tree, slot: Slot, steps: Steps) -> str:
     else:
         field = next(iter(part.model_fields))
         example = {field: slot_of(part, field).default if tree is None else tree}
-    if isinstance(tree, Uniform | LogUniform | IntUniform):
+    what = "nothing" if tree is None else format_value(tree)
+    if isinstance(tree, Interval):
         what = f"the domain {word_of(tree)}"
-    else:
-        what = "nothing" if tree is None else format_value(tree)
     return f"{path} takes a mapping of its fields, not {what}. Write {path}: {format_value(example)}."
 
 

@@ -69,9 +69,9 @@ def _refuse_stranger(section: str, first: str, override: str) -> None:
 def _move(places: dict[Steps, Place], steps: Steps, override: str) -> dict[Steps, Place]:
     """Make the override the source of the value at these steps, and of mappings that were added to hold it."""
     moved = {at: place for at, place in places.items() if at[: len(steps)] != steps}
-    for length in range(1, len(steps)):
+    for length in range(1, len(steps) + 1):
         moved.setdefault(steps[:length], Place(override, is_override=True))
-    return {**moved, steps: Place(override, is_override=True)}
+    return moved
 
 
 def _set(
@@ -127,8 +127,7 @@ def _inside_domain(
 def _kind_with(field: str, domain: dict[str, Tree], slot: Slot) -> str:
     """The first kind that the choice offers and that has this field."""
     options = domain.get("choice")
-    offered = (
-        [o.get(slot.discriminator or "") for o in options if isinstance(o, dict)] if isinstance(options, list) else []
-    )
+    listed = options if isinstance(options, list) else []
+    offered = [option.get(slot.discriminator or "") for option in listed if isinstance(option, dict)]
     kinds = [str(kind) for kind in [*offered, *slot.members] if kind in slot.members]
     return next((kind for kind in kinds if field in slot.members[kind].model_fields), kinds[0])

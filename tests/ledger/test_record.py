@@ -54,7 +54,7 @@ def test_appending_does_not_read_the_ledger_again(old, monkeypatch):
     def never(path):
         raise AssertionError("the ledger was read again")
 
-    monkeypatch.setattr(ledgers, "_read_lines", never)
+    monkeypatch.setattr(ledgers, "read_events", never)
     old.append(TestOpened(by="quick-1-confirm"))
 
 

@@ -26,8 +26,7 @@ class UnfreezeAtMilestones(pl.Callback):
 
 def unfreeze(frozen: list[nn.Module], steps: dict[int, UnfreezeStep], epoch: int) -> None:
     """Unfreeze what trains after `epoch` completed epochs; `frozen` then lists the modules that do not."""
-    passed = [step for milestone, step in steps.items() if milestone <= epoch]
-    if passed:
+    if passed := [step for milestone, step in steps.items() if milestone <= epoch]:
         trained, frozen[:] = passed[-1]
         for parameter in trained:
             parameter.requires_grad_(True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import lightning.pytorch as pl
 import torch
@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from training.contract.schedule import Curve
 from training.contract.setup import TrainedModule
 from training.contract.view import RecipeView
 from training.distributed.progress import mark
@@ -19,7 +20,6 @@ from training.loop.checkpoint import Saved
 from training.model.batch_statistics import measuring_statistics
 
 Shares = Callable[[RecipeView, Sequence[int]], Callable[[int], float]]
-Curve = Callable[[int], float]
 
 
 class WeightAverage(pl.Callback):
@@ -138,19 +138,15 @@ def refresh_batch_norm(trainer: pl.Trainer, classifier: TrainedModule) -> None:
             mark()
 
 
-class TwoPoints(Protocol):
-    """An optimizer whose gradients are taken at another point than the average that it keeps."""
-
-    def train(self) -> None: ...
-    def eval(self) -> None: ...
-
-
 class OwnAverage(pl.Callback):
-    """Switches the optimizer between its two points; a resume begins with the average, as every epoch does."""
+    """Switches the optimizer between its two points: where gradients are taken, and the average that it keeps.
+
+    A resume begins with the average, as every epoch does.
+    """
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        cast(TwoPoints, trainer.optimizers[0]).train()
+        trainer.optimizers[0].train()  # type: ignore[attr-defined]
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        cast(TwoPoints, trainer.optimizers[0]).eval()
+        trainer.optimizers[0].eval()  # type: ignore[attr-defined]
         refresh_batch_norm(trainer, cast(TrainedModule, pl_module))  # they were measured at the other point

@@ -217,8 +217,7 @@ class TrainingSetup:
 
     def set_trainer(self, **arguments: object) -> None:
         """Set keyword arguments of the Lightning Trainer, each at most once."""
-        taken = arguments.keys() & self.trainer.keys()
-        if taken:
+        if taken := arguments.keys() & self.trainer.keys():
             raise ValueError(f"two techniques set the Trainer's {', '.join(sorted(taken))}")
         self.trainer.update(arguments)
 

@@ -120,8 +120,7 @@ def _find_unlabelled(pairs: Mapping[str, Pairs]) -> list[str]:
 
 
 def _list(pairs: Pairs, names: Sequence[str]) -> tuple[list[np.ndarray | str], list[str]]:
-    samples = [(_read_image(image), _read_label(label, names)) for image, label in pairs]
-    return [image for image, _ in samples], [label for _, label in samples]
+    return [_read_image(image) for image, _ in pairs], [_read_label(label, names) for _, label in pairs]
 
 
 def _read_image(image: object) -> np.ndarray | str:

@@ -145,8 +145,7 @@ def _start(job: TrainingJob, rank: Rank, store: str) -> subprocess.Popen[bytes]:
 
 def _stay_on_this_machine() -> None:
     """Let the ranks listen on the loopback interface only, unless the user has set another."""
-    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    if loopback:
+    if loopback := next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None):
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(name, loopback)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -51,13 +51,8 @@ class Split:
 
     whole: _Whole
     prefix: fx.Graph
-    rest: fx.Graph
-    run_prefix: fx.GraphModule = field(init=False)
-    run_rest: fx.GraphModule = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "run_prefix", fx.GraphModule(self.whole, self.prefix))
-        object.__setattr__(self, "run_rest", fx.GraphModule(self.whole, self.rest))
+    run_prefix: fx.GraphModule
+    run_rest: fx.GraphModule
 
     def compute_features(self, images: torch.Tensor) -> torch.Tensor:
         """Return the features (N, ...) of images (N, 3, side, side), without gradients."""
@@ -180,7 +175,7 @@ def _cut(graph: fx.Graph, whole: _Whole, fixed: set[fx.Node]) -> Split:
     new: dict[fx.Node, fx.Node] = {ends[0]: rest.placeholder("features")}
     for node in _list_needed(graph, output, stop=ends[0]):
         new[node] = rest.node_copy(node, lambda given: new[given])
-    return Split(whole, prefix, rest)
+    return Split(whole, prefix, fx.GraphModule(whole, prefix), fx.GraphModule(whole, rest))
 
 
 def _list_needed(graph: fx.Graph, last: fx.Node, stop: fx.Node | None) -> list[fx.Node]:

@@ -19,7 +19,7 @@ from training.features.split import Features, Split
 from training.loop.metrics import judge, measure
 from training.loop.recorded_passes import Compute, RecordedPasses
 from training.model.batch_statistics import on_copies_of_statistics
-from training.model.ensemble import join_logits
+from training.model.ensemble import join_logits, join_weights
 from training.model.stages import head_of
 from training.process.upload import upload
 from training.recipe import Recipe
@@ -108,11 +108,8 @@ class Classifier(pl.LightningModule):
         """
         if self.plan.members is None:
             return self._read_weights()
-        return {
-            f"{number}.{name}": value.clone()
-            for number, _ in enumerate(self.plan.members.visit())
-            for name, value in self._read_weights().items()
-        }
+        visits = self.plan.members.visit()
+        return join_weights([{name: value.clone() for name, value in self._read_weights().items()} for _ in visits])
 
     def _read_weights(self) -> dict[str, torch.Tensor]:
         weights = (self.plan.plain_weights or nn.Module.state_dict)(self.model)

@@ -45,11 +45,8 @@ class EpochReporter(pl.Callback):
         score: Kept,
         rank: Rank,
     ) -> None:
-        self.folder = folder
-        self.metric = metric
-        self.on_report = on_report
+        self.folder, self.metric, self.score, self.on_report = folder, metric, score, on_report
         self.rank = rank  # all ranks make the same report; the first delivers it and gets the decision to continue
-        self.score = score
         self.asked = self.recipe = recipe  # `asked` keeps `auto`, in `recipe` it is replaced
         self.classes = list(classes)
         self.reports: list[Report] = []

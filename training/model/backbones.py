@@ -25,11 +25,8 @@ def check_backbone(backbone: Backbone) -> None:
     known = _list_known(backbone)
     if backbone.name not in known:
         near = difflib.get_close_matches(backbone.name, known, n=3, cutoff=0.5)
-        hint = (
-            f"Did you mean {' or '.join(near)}?"
-            if near
-            else f"The documentation of {backbone.source} lists its models."
-        )
+        listed = f"The documentation of {backbone.source} lists its models."
+        hint = f"Did you mean {' or '.join(near)}?" if near else listed
         raise UserError(f"backbone.name={backbone.name}: {backbone.source} has no such model. {hint}")
     if backbone.source == "torchvision" and backbone.name in ("googlenet", "inception_v3"):
         raise UserError(
@@ -133,8 +130,7 @@ def build_own(backbone: Backbone, class_count: int, image_size: int) -> nn.Modul
 
 def own_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
     """Return the pretrained weights of a backbone of the user's own."""
-    weights = OWN_BACKBONES[backbone.name][0].pretrained()
-    if weights is None:
+    if (weights := OWN_BACKBONES[backbone.name][0].pretrained()) is None:
         raise UserError(
             f"backbone.weights=pretrained: {backbone.name} is your own and has no pretrained weights. Use none, letters or the "
             "path of a file, or write its method pretrained."

@@ -18,14 +18,9 @@ from training.errors import UserError
 Matcher = dict[str, str | Sequence[str | tuple[str, None]]]
 _FEATURES: Matcher = {"stem": r"^features\.0\.", "blocks": r"^features\.(\d+)"}
 STAGES: dict[str, Matcher] = {
-    "AlexNet": _FEATURES,
-    "ConvNeXt": _FEATURES,
+    **dict.fromkeys(("AlexNet", "ConvNeXt", "MobileNetV2", "MobileNetV3"), _FEATURES),
+    **dict.fromkeys(("SqueezeNet", "SwinTransformer", "VGG"), _FEATURES),
     "EfficientNet": {"stem": r"^features\.0\.", "blocks": r"^features\.([1-7])\."},
-    "MobileNetV2": _FEATURES,
-    "MobileNetV3": _FEATURES,
-    "SqueezeNet": _FEATURES,
-    "SwinTransformer": _FEATURES,
-    "VGG": _FEATURES,
     "DenseNet": {
         "stem": r"^features\.(?:conv|norm)0",
         "blocks": [(r"^features\.(?:denseblock|transition)(\d+)", None)],
@@ -66,8 +61,7 @@ def stages_of(model: nn.Module) -> list[list[nn.Parameter]]:
 
     Norms and projections after the last block belong to the last stage.
     """
-    matcher = _matcher_of(model, coarse=True)
-    if matcher is None:
+    if (matcher := _matcher_of(model, coarse=True)) is None:
         raise UserError(
             f"unfreeze.level: the stages of {type(model).__name__} are not known. Use last, norm_bias or full."
         )
@@ -121,8 +115,7 @@ def layers_of(model: nn.Module) -> dict[nn.Parameter, int]:
 
     A layer is a block in timm's models, and a stage in torchvision's.
     """
-    matcher = _matcher_of(model, coarse=False)
-    if matcher is None:
+    if (matcher := _matcher_of(model, coarse=False)) is None:
         raise UserError(f"layer_decay.factor: the layers of {type(model).__name__} are not known. Set it to 1.0.")
     named = [(name.replace(_CHECKPOINT_PREFIX, ""), parameter) for name, parameter in model.named_parameters()]
     layers = group_with_matcher(iter(named), matcher, reverse=True)

@@ -187,13 +187,12 @@ function curves(page, { by = "state", log = false, show = "score" }) {
 
 function parallel(page) {
   const scored = rows.filter((row) => trials.score[row] !== null);
-  const columns = axes;
-  const last = columns.length;
+  const last = axes.length;
   const low = echarts.number.quantile(scored.map((row) => trials.score[row]).sort((a, b) => a - b), 0.1) || 0;
   const high = Math.max(low + 1e-9, ...scored.map((row) => trials.score[row]));
   const name = { nameTextStyle: { color: page.ink, fontSize: 11, lineHeight: 14 }, axisLine: { lineStyle: { color: page.soft } },
     axisLabel: { color: page.ink, fontSize: 10, formatter: short, hideOverlap: true } };
-  const parallelAxis = columns.map((one, dim) => ({ dim, name: one.name.replace(/\.(?=[^.]*$)/, "\n"), ...name,
+  const parallelAxis = axes.map((one, dim) => ({ dim, name: one.name.replace(/\.(?=[^.]*$)/, "\n"), ...name,
     ...(one.scale === "options"
       ? { type: "category", data: one.options, axisLabel: { ...name.axisLabel, formatter: (text) => cut(text, 16) } }
       : { type: one.scale === "log" ? "log" : "value", min: "dataMin", max: "dataMax" }) }));
@@ -201,7 +200,7 @@ function parallel(page) {
     inverse: !sweep.maximise });
   const make = (label, inside, opacity) => ({ name: label, type: "parallel", progressive: 1000, smooth: false,
     lineStyle: { width: 1.2, opacity }, inactiveOpacity: 0.03, emphasis: { lineStyle: { width: 3, opacity: 1 } },
-    data: inside.map((row) => ({ row, value: [...columns.map((one) => one.values[row] ?? "-"), trials.score[row]] })) });
+    data: inside.map((row) => ({ row, value: [...axes.map((one) => one.values[row] ?? "-"), trials.score[row]] })) });
   const done = (row) => trials.state[row] === "completed";
   const strength = scored.length > MANY ? 0.35 : 0.85;
   return { ...basics(page, readOut(byScore().map(describe))),

@@ -10,17 +10,13 @@ function makeSortable(table) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
   for (const [place, head] of heads.entries()) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
-    button.addEventListener("click", () => {
+    head.replaceChildren(makeButton(head.textContent, () => {
       const up = head.ariaSort !== "ascending";
       const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1;
       const keyed = [...body.rows].map((row) => [sortKey(row.cells[place]), row]);
       keyed.sort(([a], [b]) => (up ? 1 : -1) * order(a, b));
       body.append(...keyed.map(([, row]) => row));
       for (const other of heads) other.ariaSort = other === head ? (up ? "ascending" : "descending") : null;
-    });
+    }));
   }
 }

@@ -15,7 +15,6 @@ from analysis.report.plots.plot_style import (
     BLUE,
     GREEN,
     GREY,
-    INK,
     MANY,
     ORANGE,
     RED,
@@ -23,7 +22,6 @@ from analysis.report.plots.plot_style import (
     finish,
     new_figure,
     put_legend,
-    wrap_axes,
 )
 from ledger.columns import list_columns
 from ledger.formatting import label_of, plural, unit_of
@@ -50,53 +48,42 @@ def plot_costs(sweep: Sweep) -> Figure:
     """Completed trials by score and cost; a line joins those that no other trial beats in both."""
     labels = {column.name: column.label for column in list_columns("frame")}
     costs = [cost for cost in COSTS if sweep.completed[cost].notna().any()]
-    figure, grid = new_figure(8.2, 2.8, 1, max(1, len(costs)), sharey=True)
+    figure, [panels] = new_figure(8.2, 2.8, 1, max(1, len(costs)), sharey=True, squeeze=False)
     unit = unit_of(sweep.metric)
-    for axes, cost in zip(wrap_axes(grid), costs, strict=False):
+    for axes, cost in zip(panels, costs, strict=False):
         done = sweep.completed[sweep.completed[cost].notna()]
         front = done[pareto_front(done[cost], sweep.sign * done.score)].sort_values(cost)
         axes.step(front[cost], unit * front.score, where="post", color=BLUE, linewidth=1, alpha=0.6)
         colours = np.where(done.is_baseline, ORANGE, np.where(done.trial.isin(front.trial), BLUE, GREY))
         axes.scatter(done[cost], unit * done.score, c=colours, s=18, rasterized=len(done) > MANY)
         for trial in front.itertuples():
-            axes.annotate(
-                f"{trial.trial:04d}",
-                (getattr(trial, cost), unit * trial.score),
-                fontsize=7,
-                xytext=(3, 3),
-                textcoords="offset points",
-                color=INK,
-            )
+            place = (getattr(trial, cost), unit * trial.score)
+            axes.annotate(f"{trial.trial:04d}", place, fontsize=7, xytext=(3, 3), textcoords="offset points")
         axes.set_xlabel(labels[cost])
-    wrap_axes(grid)[0].set_ylabel(label_of(sweep.metric))
+    panels[0].set_ylabel(label_of(sweep.metric))
     return finish(figure)
 
 
 def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
     """The best full-length score over the epochs that all trials have run; a line for each sweep."""
     figure, axes = new_figure(8.2, 3.0)
-    names: dict[str, tuple[str, float, object]] = {}
-    for (name, sweep), colour in zip(sweeps.items(), cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False):
+    colours = dict(zip(sweeps, cycle((BLUE, ORANGE, GREEN, RED, GREY)), strict=False))
+    for name, sweep in sweeps.items():
         trials = sweep.trials.sort_values("ended", kind="stable")
         finals = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
         spent = trials.epochs_done.cumsum()
-        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colour)
-        names[name] = (colour, 1.4, "-")
+        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colours[name])
     axes.set(xlabel="epochs spent by all trials", ylabel=f"best {label_of(sweep.metric)}")
-    if len(names) > 1:
-        put_legend(figure, names)
+    if len(sweeps) > 1:
+        put_legend(figure, colours, 1.4)
     return finish(figure)
 
 
 def plot_timeline(sweep: Sweep) -> Figure:
     """A timeline: a bar for each trial, on the first row that was free. Times without a driver are cut out."""
     timed = sweep.trials[sweep.trials.started.notna() & sweep.trials.ended.notna()].sort_values("started")
-    worked = {
-        name: timed[name]
-        - sum((timed[name] - start).clip(0, max(end - start, 0)) for start, end in sweep.interruptions)
-        for name in ("started", "ended")
-    }
-    timed = timed.assign(**worked)
+    for name in ("started", "ended"):
+        timed[name] -= sum((timed[name] - start).clip(0, max(end - start, 0)) for start, end in sweep.interruptions)
     start = timed.started.min() if len(timed) else 0.0
     busy: list[float] = []  # the time at which each row becomes free
     rows = []
@@ -116,7 +103,7 @@ def plot_timeline(sweep: Sweep) -> Figure:
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     shown = [state for state in STATES if (timed.state == state).any()]
-    put_legend(figure, {state.replace("_", " "): (STATES[state], 5, "-") for state in shown})
+    put_legend(figure, {state.replace("_", " "): STATES[state] for state in shown}, 5)
     return finish(figure)
 
 

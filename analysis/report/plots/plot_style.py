@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -25,9 +24,6 @@ STYLE: Any = {
     "axes.labelcolor": INK,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlecolor": INK,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
     "figure.dpi": 110,
     "font.size": 9,
     "grid.alpha": 0.25,
@@ -50,18 +46,15 @@ def finish(figure: Figure) -> Figure:
     figure.patch.set_alpha(0)
     for axes in figure.axes:
         axes.patch.set_alpha(0)
-        axes.title.set_fontsize(10)
-        if legend := axes.get_legend():
-            legend.set_frame_on(False)
     for text in figure.findobj(Text):
         if text.get_color() == "black":
             text.set_color(INK)
     return figure
 
 
-def put_legend(figure: Figure, names: Mapping[str, tuple[str, float, Any]]) -> None:
-    """Put a legend above the axes, where it covers no line; `names` have a colour, a line width and a line style."""
-    lines = [Line2D([], [], color=c, linewidth=w, linestyle=s, label=name) for name, (c, w, s) in names.items()]
+def put_legend(figure: Figure, colours: Mapping[str, str], width: float) -> None:
+    """Put a legend above the axes, where it covers no line; `colours` are by name, and `width` is that of the lines."""
+    lines = [Line2D([], [], color=colour, linewidth=width, label=name) for name, colour in colours.items()]
     figure.legend(handles=lines, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
 
 
@@ -77,8 +70,3 @@ def to_svg(figure: Figure, name: str) -> str:
     for side in ("height", "width"):
         text = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", text, count=1)
     return text
-
-
-def wrap_axes(axes: object) -> list[Axes]:
-    """The axes as one list, for any result of `subplots`."""
-    return list(getattr(axes, "flat", [axes]))

@@ -67,7 +67,7 @@ def _recipe_table(replicated: Replicated, confirmation: Confirmation) -> tuple[l
         "ahead of the baseline",
         "in the search",
         "by seed",
-        "difference from the baseline",
+        "changes to the baseline",
     ]
     rows = [
         [

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from search.runner.display import Display
 
 TOP, MOST_RECIPES = 3, 1000
-RECIPES = ("rank", "recipe", "score", "difference from the baseline")
+RECIPES = ("rank", "recipe", "score", "changes to the baseline")
 
 
 def confirm(

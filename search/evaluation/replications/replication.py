@@ -15,7 +15,7 @@ from ledger.formatting import format_seconds, plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
 from search.arguments import check_number
-from search.core.pace import predict_seconds
+from search.core.pace import Pace
 from search.evaluation.replications.findings import BASELINE, Ablation, Confirmation
 from spaces.search import NoScheduler, Search
 from spaces.space import Space
@@ -125,7 +125,7 @@ def choose_seeds(
     source: SweepRecord, recipes: Sequence[Recipe], seeds: int, seconds: float | None, say: Callable[[str], None]
 ) -> int:
     """Return how many of the seeds are likely to fit into `seconds`, all without it; `say` gets what will be trained."""
-    known = [predict_seconds(recipe, source.trials) for recipe in recipes]
+    known = list(map(Pace(source.trials).predict, recipes))
     each = sum(one for one in known if one is not None) / max(1, source.driver.slots)  # on one seed
     if seconds is not None and None in known:
         raise UserError(f"--time-budget: no trial of {source.name} says how long one takes. Give --seeds instead.")

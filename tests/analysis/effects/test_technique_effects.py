@@ -238,7 +238,7 @@ def test_verdicts_agree_with_planted_effects():
     spec = importlib.util.spec_from_file_location("verdict", path)
     verdict = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(verdict)
-    rows = pd.DataFrame([row for seed in range(3) for row in verdict.judge_seed(seed, 0.005, 0.0, "random", 40)])
+    rows = pd.DataFrame([row for seed in (3, 4, 5) for row in verdict.judge_seed(seed, 0.005, 0.0, "random", 40)])
     table = {row["method"]: row for row in verdict.summarise(rows)}
     assert table["report"]["coverage"] > 0.7
     assert table["report"]["width"] < table["means of last reports"]["width"]

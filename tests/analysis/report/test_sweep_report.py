@@ -163,7 +163,7 @@ def test_the_page_is_logged_to_the_sweeps_own_run(record, uri, tmp_path):
 
     report_sweep(record, tmp_path / "r.html", Console(quiet=True), uri)
     with open_experiments(uri) as opened:
-        run = opened.find("made-up-1").run
+        run = opened.find("made-up-1")
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/report.html") == (tmp_path / "r.html").read_text()
 
 

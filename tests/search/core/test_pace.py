@@ -1,10 +1,11 @@
 """The time of a recipe follows from the trials that have reported, by what they train and by their pixels."""
 
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
-from search.core.pace import keep_for_end, predict_seconds
+from search.core.pace import Pace, keep_for_end
 from training.recipe import read_recipe
 
 
@@ -14,10 +15,16 @@ def make_recipe(level, side=64, epochs=10, **more):
 
 
 def make_trial(recipe, *seconds):
-    return SimpleNamespace(recipe=recipe, reports=[SimpleNamespace(worker_seconds=each) for each in seconds])
+    reports = [SimpleNamespace(worker_seconds=each) for each in seconds]
+    return SimpleNamespace(number=next(NUMBERS), recipe=recipe, reports=reports)
+
+
+def predict_seconds(recipe, trials):
+    return Pace(trials).predict(recipe)
 
 
 FULL = make_recipe("full")
+NUMBERS = count()
 
 
 @pytest.mark.parametrize(
@@ -48,6 +55,14 @@ def test_stored_features_do_not_predict_images_where_images_do():
 
 def test_a_worker_that_began_again_has_no_step_between():
     assert predict_seconds(FULL, [make_trial(FULL, 25, 45, 30, 50)]) == pytest.approx(5 + 10 * 20)
+
+
+def test_a_trial_is_measured_anew_after_its_next_report():
+    trials = [make_trial(FULL, 25, 45)]
+    pace = Pace(trials)
+    assert pace.predict(FULL) == pytest.approx(5 + 10 * 20)
+    trials[0].reports += make_trial(FULL, 75, 105).reports
+    assert pace.predict(FULL) == pytest.approx(0 + 10 * 30)
 
 
 def test_without_two_reports_nothing_is_known():

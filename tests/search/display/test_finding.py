@@ -30,7 +30,8 @@ def test_the_finding_is_the_lead_and_the_effects_of_the_choices(record):
     lead, *_, choices = describe_finding(record)
     assert lead.startswith(f"The best, {record.trials.best().name}, is probably ")
     start, _, listed = choices.partition(": ")
-    assert start == "Effects of its choices, with 90 % intervals from 10 full trainings"
+    completed = sum(trial.state == "completed" for trial in record.trials)
+    assert start == f"Effects of its choices, with 90 % intervals from {completed} full trainings"
     first, *others = listed.rstrip(".").split(" · ")
     assert first.startswith("label_smoothing=alpha 0.01 to 0.3 +")
     assert len(others) <= 2

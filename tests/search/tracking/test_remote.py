@@ -71,7 +71,7 @@ class Running:
 def find(uri: str, name: str):
     """The sweep's own run."""
     with open_experiments(uri) as opened:
-        return opened.find(name).run
+        return opened.find(name)
 
 
 def test_a_running_sweep_is_read_from_the_ledger_that_its_driver_copies(uri, tmp_path):
@@ -114,7 +114,7 @@ def test_an_export_is_an_artifact_of_the_sweeps_run(uri, tmp_path):
     (tmp_path / "exports" / "recipe.yaml").write_text("epochs: 3\n")
     own_run.publish_export(SweepRecord.open(sweep.folder), tmp_path / "exports")
     with open_experiments(uri) as opened:
-        copy = opened.client.download_artifacts(opened.find("zeta").run.info.run_id, "export", str(tmp_path))
+        copy = opened.client.download_artifacts(opened.find("zeta").info.run_id, "export", str(tmp_path))
     assert Path(copy, "recipe.yaml").read_text() == "epochs: 3\n"
 
 

@@ -14,7 +14,6 @@ from training.process.resources import map_in_threads
 DECODED_IMAGES = 20_000  # about half a minute on two cores; in larger sets only the headers are read
 _REDUCED_SIDE = 32  # any size reveals a truncated JPEG, and small ones decode faster
 
-
 logger = logging.getLogger(__name__)
 
 

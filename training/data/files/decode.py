@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from training.data.files.away import is_away
+from training.data.files.cache import cached, key_of_files
 from training.data.files.formats import HEAD_BYTES, can_read_heic, describe_format, is_heic
 from training.data.files.grey_levels import Range, brighten, find_range, is_deep, scale_grey
 from training.data.files.metadata import has_more_images, turn_upright, upright_size, without_metadata
 from training.errors import DataAway, ImageError, printable
+from training.process.resources import map_in_threads
 from training.process.text_files import refuse_irregular
 
 # The limits of every image that is read: folders, packed files, predictions. A file of 10 KB can have 10^8
 # pixels. `analysis/export/served_model.py` repeats the limits, because MLflow copies that file alone.
 MAX_PIXELS = 160_000_000  # the largest cameras take 151 million in one shot; 7 bytes each while one image is decoded
 MAX_RATIO = 150  # of the sides; with a shorter side of 1,024, such an image still has fewer than MAX_PIXELS
+SIZES_SAMPLED = 100  # images of a data set, for their usual size
 # Others of Pillow's formats start programs (EPS) or have another size than their header says (ICO, ICNS).
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
 _TOO_MANY = f"more than {MAX_PIXELS // 10**6} million pixels"
@@ -188,3 +191,15 @@ def _to_rgb(image: Image.Image, levels: Range | None) -> np.ndarray:
         white = Image.new("RGBA", layered.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, layered)
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def sample_sizes(paths: Sequence[str]) -> np.ndarray:
+    """Return height and width of up to a hundred of the images, evenly spread, int64 (N, 2)."""
+    chosen = np.linspace(0, len(paths) - 1, min(len(paths), SIZES_SAMPLED)).astype(int)
+    return read_headers([paths[index] for index in chosen])[:, :2]
+
+
+def read_headers(paths: Sequence[str]) -> np.ndarray:
+    """Return height and width of each upright image in pixels, and 1 if its file has more images, else 0, int64 (N, 3)."""
+    headers = cached("sizes", key_of_files(paths, 2), lambda: map_in_threads(read_header, paths))
+    return np.array(headers, dtype=np.int64)

@@ -114,7 +114,7 @@ def _describe_text(head: bytes) -> str:
         return "a page in HTML, not an image: a failed download looks like this"
     if text.startswith("<svg") or (text.startswith(("<?xml", "<!doctype svg", "<!--")) and "<svg" in text):
         return f"an SVG drawing, {_PLAIN_WAY_OUT}"
-    if text.startswith("<?xml") or text.startswith("<error"):
+    if text.startswith(("<?xml", "<error")):
         return "a text in XML, not an image: a failed download looks like this"
     if text.startswith(("{", "[")) and text.isascii():
         return "a text in JSON, not an image: a failed download looks like this"

@@ -25,10 +25,8 @@ def brighten(image: Image.Image) -> None:
     """Scale an opened colour image of 16 bits a level as grey images are, if it uses 12 bits at most, or is JPEG 2000."""
     if is_deep(image) or not isinstance(image, ImageFile.ImageFile):
         return
-    if ";16" not in str(image.tile) and image.format not in (
-        "JPEG2000",
-        "PPM",
-    ):  # of these Pillow does not say the bits
+    # Of JPEG 2000 and PPM, Pillow does not say the bits.
+    if ";16" not in str(image.tile) and image.format not in ("JPEG2000", "PPM"):
         return
     assert image.fp is not None  # it is open
     place = image.fp.tell()

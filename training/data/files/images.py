@@ -11,15 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 PARTS = ("train", "val", "test")
-PART_WORDS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "testing": "test",
-}
+PART_WORDS = {part: part for part in PARTS}
+PART_WORDS |= {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
 _PART = re.compile(rf"({'|'.join(PART_WORDS)})(?:[ _-]?(?:set|data|images))?")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from training.data.files.images import name_part
 from training.data.files.system_files import is_system_name
@@ -35,7 +35,7 @@ def find_bad_name(classes: Iterable[str]) -> tuple[str, str] | None:
 
 def list_subfolders(folder: str) -> list[str]:
     """Return the names of the folders in a folder, sorted; hidden ones and those of a system are left out."""
-    return [entry.name for entry in _scan(folder) if _is_folder(entry)]
+    return [entry.name for entry in _scan(folder) if _holds(entry.is_dir)]
 
 
 def find_files(folder: str) -> tuple[list[str], list[str]]:
@@ -50,7 +50,7 @@ def find_files(folder: str) -> tuple[list[str], list[str]]:
 
 def list_loose_images(folder: str) -> list[str]:
     """Return the images that lie in a folder itself, sorted."""
-    return _tell_apart(entry for entry in _scan(folder) if not _is_folder(entry))[0]
+    return _tell_apart(entry for entry in _scan(folder) if not _holds(entry.is_dir))[0]
 
 
 def is_no_label(label: object) -> bool:
@@ -68,7 +68,7 @@ def has_class_folders(folder: str) -> bool:
 
 def list_other_data(folder: str) -> list[str]:
     """Return the names of the files in a folder itself that are archives or tables, sorted."""
-    return [entry.name for entry in _scan(folder) if entry.name.lower().endswith(_OTHER_DATA) and _is_regular(entry)]
+    return [entry.name for entry in _scan(folder) if entry.name.lower().endswith(_OTHER_DATA) and _holds(entry.is_file)]
 
 
 def is_hidden(name: str) -> bool:
@@ -81,11 +81,9 @@ def is_image_name(name: str) -> bool:
 
 
 def _tell_apart(entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
-    images: list[str] = []
-    unnamed: list[str] = []
-    others: list[str] = []
+    images, unnamed, others = list[str](), list[str](), list[str]()
     for entry in entries:
-        if not _is_regular(entry) and os.path.exists(entry.path):
+        if not _holds(entry.is_file) and os.path.exists(entry.path):
             others.append(entry.path)
         elif is_image_name(entry.name):
             images.append(entry.path)
@@ -105,7 +103,7 @@ def _tell_apart(entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], list[st
 def _walk(folder: str, seen: set[str]) -> Iterator[os.DirEntry[str]]:
     seen.add(os.path.realpath(folder))
     for entry in _scan(folder):
-        if not _is_folder(entry):
+        if not _holds(entry.is_dir):
             yield entry
         # A link to a parent folder would recurse for ever.
         elif os.path.realpath(entry.path) not in seen:
@@ -121,15 +119,9 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
         raise UserError(f"{printable(folder)}: this folder cannot be read ({reason}). Check its permissions.") from None
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _holds(question: Callable[[], bool]) -> bool:
+    """Return what `is_dir` or `is_file` of an entry answers."""
     try:
-        return entry.is_dir()
+        return question()
     except OSError:  # a link that points to itself
-        return False
-
-
-def _is_regular(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:
         return False

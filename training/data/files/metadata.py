@@ -57,14 +57,12 @@ def turn_upright(image: Image.Image) -> Image.Image:
     exif.load(b"")
     for name in ("xmp", "XML:com.adobe.xmp"):  # for TIFF files Pillow would write them anew too
         image.info.pop(name, None)
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
-        if orientation != _UPRIGHT:
-            exif[ExifTags.Base.Orientation] = orientation
-        image.load()  # applies the orientation
-        return image
-    image.load()
+    is_tiff = isinstance(image, TiffImagePlugin.TiffImageFile)
+    if is_tiff and orientation != _UPRIGHT:
+        exif[ExifTags.Base.Orientation] = orientation
+    image.load()  # applies the orientation of a TIFF file
     turn = TURNS.get(orientation)
-    return image if turn is None else image.transpose(turn)
+    return image if is_tiff or turn is None else image.transpose(turn)
 
 
 def without_metadata(content: bytes) -> bytes | None:

@@ -104,24 +104,18 @@ def load_packed(
         has_labels: Returns whether a file has a label. A part without labels is left out, unless it is the training part.
         settings: Everything else that the samples depend on.
     """
-    found: dict[str, list[str]] = _find_packed(spec, root)
+    found = _find_packed(spec, root)
+    keys = {part: key_of_files(files, 1, spec.name, *settings) for part, files in found.items()}
     remarks: list[Remark] = []
     for part in [part for part in found if part != "train"]:
-        key = key_of_files(found[part], 1, spec.name, *settings)
-        if not cached("labelled", key, partial(_any_of, has_labels, found[part])):
+        if not cached("labelled", keys[part], partial(any, map(has_labels, found[part]))):
             del found[part]
             remarks.append(remark_unlabelled(part, "no label", spec))
-    listings: dict[str, Listing] = {}
+    listings: dict[str, Listing] = {part: {} for part in found}
     for part, files in found.items():
-        key = key_of_files(files, 1, spec.name, *settings)
-        listing = listings.setdefault(part, {})
-        for path, label in store(spec, key, partial(_read_all, read, files)):
-            listing.setdefault(label, []).append(path)
+        for path, label in store(spec, keys[part], partial(_read_all, read, files)):
+            listings[part].setdefault(label, []).append(path)
     return replace(assemble(spec, listings), remarks=tuple(remarks))
-
-
-def _any_of(has_labels: Callable[[str], bool], files: list[str]) -> bool:
-    return any(map(has_labels, files))
 
 
 def _read_all(read: Callable[[str], Iterator[Sample]], files: list[str]) -> Iterator[Sample]:
@@ -134,13 +128,12 @@ def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
 
     Without such names, all files are the training part.
     """
-    endings = spec.endings
     folder = Path(os.path.abspath(os.path.expanduser(root)))
-    kinds = " or ".join(endings)
+    kinds = " or ".join(spec.endings)
     if not folder.is_dir():
         what = "a file, not a folder" if folder.exists() else f"no such folder (looked in {printable(str(folder))})"
         spec.refuse(what, f"Give the folder that has the {kinds} files.")
-    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(spec.endings) and path.is_file())
     seen = [path for path in found if not any(map(is_hidden, path.relative_to(folder).parts))]
     files = choose_arrow_files(spec, seen)
     if not files:
@@ -150,8 +143,7 @@ def _find_packed(spec: Data, root: str) -> dict[str, list[str]]:
         named.setdefault(_name_part(path.relative_to(folder)), []).append(str(path))
     if set(named) == {""}:
         return {"train": named[""]}
-    others = [printable(os.path.relpath(path, folder)) for path in named.pop("", [])]
-    if others:
+    if others := [printable(os.path.relpath(path, folder)) for path in named.pop("", [])]:
         spec.refuse(
             f"{others[0]} names no part, and other files do",
             "Name each file or its folder after train, val or test, or none of them.",

@@ -12,9 +12,8 @@ from PIL import Image
 
 from training.contract.specs import Data
 from training.data.files.check import DECODED_IMAGES
-from training.data.files.decode import UnreadableImage
+from training.data.files.decode import UnreadableImage, read_headers
 from training.data.files.images import ImageData, Remark
-from training.data.files.sizes import read_headers
 from training.data.inspection.copies import Image as Seen
 from training.data.inspection.copies import find_copies
 from training.errors import name_some, printable

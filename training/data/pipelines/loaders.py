@@ -100,7 +100,11 @@ def make_loaders(
         recipe.repeated_augmentation.repeats,
         0 if balanced else recipe.epochs - last,
     )
-    _refuse_too_few(len(sampler), len(data.val), rank)
+    if rank.count > 1 and (len(sampler) < 2 * rank.count or len(data.val) < rank.count):
+        raise UserError(
+            f"data_parallel.devices={rank.count}: {len(sampler)} training images per epoch and {len(data.val)} validation "
+            "images are too few: each device needs two and one. Use fewer devices."
+        )
     batch_sizes = batch_sizes or list_batch_sizes(len(sampler), recipe.batch_size, rank)
     batches = ShareBatches(sampler, batch_sizes, rank)
     return Loaders(
@@ -168,14 +172,6 @@ def list_batch_sizes(count: int, batch_size: int, rank: Rank, has_batch_norm: bo
         shared = batch_size + rest
         return (batch_size,) * (full - 1) + (-(-shared // 2), shared // 2)
     return (batch_size,) * full + ((rest,) if rest else ())
-
-
-def _refuse_too_few(epoch_size: int, val_count: int, rank: Rank) -> None:
-    if rank.count > 1 and (epoch_size < 2 * rank.count or val_count < rank.count):
-        raise UserError(
-            f"data_parallel.devices={rank.count}: {epoch_size} training images per epoch and {val_count} validation "
-            "images are too few: each device needs two and one. Use fewer devices."
-        )
 
 
 def _needed(workers: int, images: np.ndarray | ImageFiles, preprocessing: Preprocessing) -> int:

@@ -55,7 +55,7 @@ class EpochSampler(Sampler[Draw]):
         is_balanced = bool(self.members) and self.epoch >= self.balanced_from
         images = self._balanced(first, count) if is_balanced else self._window(first, count, self.image_count)
         positions = np.repeat(images, self.repeats)[skipped:][: self.epoch_size]
-        return iter(list(zip(positions.tolist(), draws.tolist(), strict=True)))
+        return zip(positions.tolist(), draws.tolist(), strict=True)
 
     def _window(self, start: int, size: int, count: int, *stream: int) -> np.ndarray:
         """Return places `start` to `start + size` of an endless stream of permutations of `count` items."""
@@ -71,16 +71,13 @@ class EpochSampler(Sampler[Draw]):
         count = len(self.members)
         first, last = start // count, (start + size - 1) // count
         rounds = last - first + 1
-        images = np.stack(
-            [
-                class_members[self._window(first, rounds, len(class_members), _CLASSES, label)]
-                for label, class_members in enumerate(self.members)
-            ],
-            axis=1,
-        )
+        images = [
+            class_members[self._window(first, rounds, len(class_members), _CLASSES, label)]
+            for label, class_members in enumerate(self.members)
+        ]
         base = np.random.SeedSequence([self.seed, _CLASSES]).generate_state(1, np.uint64)
         order = draw_uniform(base + np.arange(first, last + 1, dtype=np.uint64), count).argsort(axis=1)
-        shuffled = np.take_along_axis(images, order, axis=1).ravel()
+        shuffled = np.take_along_axis(np.stack(images, axis=1), order, axis=1).ravel()
         return shuffled[start - first * count :][:size]
 
 

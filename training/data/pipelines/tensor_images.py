@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from training.data.files.decode import read_headers, sample_sizes
 from training.data.files.images import ImageFiles, ImagePart
-from training.data.files.sizes import read_headers, sample_sizes
 from training.data.pipelines.augmentation_draws import draw_changes, draw_geometry
 from training.data.pipelines.datasets import GAP, Batch, BatchedImages
 from training.data.pipelines.sampling import Draw

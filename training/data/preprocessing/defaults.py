@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
 from training.contract.specs import InputConfig, Preprocessing
 from training.data.files.cache import cached, key_of_files
-from training.data.files.decode import read_image, read_side
+from training.data.files.decode import read_image, read_side, sample_sizes
 from training.data.files.images import ImageData, ImagePart
-from training.data.files.sizes import sample_sizes
-from training.process.resources import count_cpus
+from training.process.resources import map_in_threads
 
 MEASURED_IMAGES = 10_000
 USUAL_SIDE = 224
@@ -83,12 +80,8 @@ def _measure_files(paths: list[str]) -> tuple[int, list[float], list[float]]:
     def measure_file(path: str) -> tuple[int, np.ndarray]:
         return read_side(path), count_levels(read_image(path, reduce_to=USUAL_SIDE))
 
-    sides, shares = [], np.zeros((3, 256))
-    with ThreadPoolExecutor(count_cpus()) as pool:
-        for side, levels in pool.map(measure_file, paths):
-            sides.append(side)
-            shares += levels / levels[0].sum()
-    return int(np.median(sides)), *summarise(shares)
+    sides, counts = zip(*map_in_threads(measure_file, paths), strict=True)
+    return int(np.median(sides)), *summarise(sum(levels / levels[0].sum() for levels in counts))
 
 
 def count_levels(pixels: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -17,19 +16,13 @@ from training.data.files.cache import key_of_files
 from training.data.files.decode import MAX_PIXELS
 from training.data.files.images import ImageFiles
 from training.data.files.pixel_store import cache_limit, shared_array
-from training.process.resources import count_cpus
+from training.process.resources import map_in_threads
 
 logger = logging.getLogger(__name__)
 
 KEPT_BYTES = 256 * 2**20  # larger sets of images are prepared in every epoch, smaller ones once
 
 _WHOLE_PIXELS = 2**22  # larger images are resized in strips; a photograph has fewer pixels in the model's size
-
-_RESAMPLING = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-}
 
 
 def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
@@ -41,7 +34,7 @@ def fit(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     size = resized_size((width, height), preprocessing)
     left, top = find_corner(size[0], side), find_corner(size[1], side)
     # Pillow smooths an image that it shrinks; OpenCV would leave aliases.
-    whole, resampling = Image.fromarray(image), _RESAMPLING[preprocessing.interpolation]
+    whole, resampling = Image.fromarray(image), Image.Resampling[preprocessing.interpolation.upper()]
     if size[0] * size[1] > MAX_PIXELS:  # resize the centre alone; for others this could change a level by rounding
         scale_x, scale_y = width / size[0], height / size[1]
         box = (left * scale_x, top * scale_y, (left + side) * scale_x, (top + side) * scale_y)
@@ -93,7 +86,8 @@ def squeeze_all(images: ImageFiles, side: int, preprocessing: Preprocessing) -> 
     def squeeze(image: np.ndarray) -> np.ndarray:
         if image.shape[:2] == (side, side):
             return image
-        return np.asarray(Image.fromarray(image).resize((side, side), _RESAMPLING[preprocessing.interpolation]))
+        resampling = Image.Resampling[preprocessing.interpolation.upper()]
+        return np.asarray(Image.fromarray(image).resize((side, side), resampling))
 
     return decode_all(images, side, squeeze, "squeezed", preprocessing.interpolation)
 
@@ -112,13 +106,7 @@ def decode_all(
         def decode(index: int) -> None:
             pixels[index] = prepare(images[index])
 
-        with ThreadPoolExecutor(count_cpus()) as pool:
-            try:
-                for _ in pool.map(decode, range(len(images))):
-                    pass
-            except BaseException:  # after the first broken file or Ctrl-C, skip the others
-                pool.shutdown(cancel_futures=True)
-                raise
+        map_in_threads(decode, range(len(images)))  # after the first broken file or Ctrl-C, it skips the others
 
     key = key_of_files(images.paths, "pixels", 2, side, images.reduce_to, *map(repr, settings))
     return shared_array(key, (len(images), side, side, 3), fill)

@@ -69,7 +69,7 @@ def _read(spec: Manifest) -> tuple[list[TableLine], tuple[str, ...]]:
         refuse_irregular(path)
         with open(path, encoding=find_encoding(path), newline="") as file:
             table = csv.DictReader(file)
-            _check_columns(spec, table.fieldnames or [])
+            _check_columns(spec, list(table.fieldnames or []))
             lines = [(table.line_num, values) for values in table]
             rows = [_read_row(spec, root, *line) for line in lines if not is_system_path(line[1]["path"] or "", root)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -93,8 +93,7 @@ def _find_unlabelled(rows: list[TableLine]) -> tuple[str, ...]:
     )
 
 
-def _check_columns(spec: Manifest, columns: object) -> None:
-    names = list(columns) if isinstance(columns, (list, tuple)) else []
+def _check_columns(spec: Manifest, names: list[str]) -> None:
     if missing := [name for name in ("path", "label") if name not in names]:
         have = ", ".join(names) or "none"
         way_out = "Name them in its first line."

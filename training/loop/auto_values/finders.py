@@ -85,9 +85,8 @@ def _find_rate(classifier: Classifier, loader: Iterable[Batch], before: float) -
         return run_range_test(classifier, loader)
     except NoRate as none:
         # The model is at a minimum already, and the rate of the head alone would drive the whole model away from it.
-        rate = FALLBACK * min(before, none.highest)
         logger.info("The loss falls at no rate of the range test, so a low one is used.")
-        return rate
+        return FALLBACK * min(before, none.highest)
 
 
 def read_base_rate(trainer: pl.Trainer) -> float:

@@ -35,8 +35,7 @@ class ActivationCheckpointing(Technique):
 
         from training.model.stages import blocks_of
 
-        names = blocks_of(setup.model)
-        if not names:
+        if not (names := blocks_of(setup.model)):
             raise UserError(
                 f"activation_checkpointing.enabled=true: {type(setup.model).__name__} has no blocks that could be recomputed "
                 "one by one. Set it to false, or use another backbone.name."

@@ -53,22 +53,18 @@ class CrossEntropy(Loss):
 
 def criterion_of(setup: TrainingSetup) -> Criterion:
     """Return the loss of a training, on smoothed targets if a technique asks for them."""
-    criterion = setup.criterion or _cross_entropy(setup)
-    if setup.label_smoothing is not None:
-        criterion.label_smoothing = setup.label_smoothing
-    return criterion
-
-
-def _cross_entropy(setup: TrainingSetup) -> Criterion:
     from torch import nn
 
     from training.model.shares_loss import SharesLoss
 
-    if setup.class_weights is None:
-        return nn.CrossEntropyLoss()
-    # torch multiplies each term of a smoothed target by the weight of its class: the rare classes, which an image does not
-    # have, would then count more than its own.
-    return SharesLoss(CrossEntropy(), setup.class_count, setup.class_weights)
+    criterion: Criterion = setup.criterion or nn.CrossEntropyLoss()
+    if setup.criterion is None and setup.class_weights is not None:
+        # torch multiplies each term of a smoothed target by the weight of its class: the rare classes, which an image does
+        # not have, would then count more than its own.
+        criterion = SharesLoss(CrossEntropy(), setup.class_count, setup.class_weights)
+    if setup.label_smoothing is not None:
+        criterion.label_smoothing = setup.label_smoothing
+    return criterion
 
 
 class BinaryCrossEntropy(Loss):

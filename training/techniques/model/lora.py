@@ -73,8 +73,7 @@ class Lora(Technique):
     def apply(self, setup: TrainingSetup) -> None:
         from peft import LoraConfig, inject_adapter_in_model
 
-        names = find_frozen_layers(setup.model, setup.image_size)
-        if not names:
+        if not (names := find_frozen_layers(setup.model, setup.image_size)):
             raise UserError(
                 f"lora.rank={self.rank}: {type(setup.model).__name__} has no frozen linear layer or ungrouped convolution "
                 "to adapt. Use lora.rank=0."

@@ -103,7 +103,7 @@ def test_the_best_recipes_are_trained_again_on_fresh_seeds_and_the_winner_is_sco
     assert "Test split, scored" in said
     assert "The baseline and 2 recipes on 2 fresh seeds, val_accuracy" in said
     assert "before:" not in said
-    assert re.search(r"^rank +recipe +score +difference from the baseline$", said, re.MULTILINE)
+    assert re.search(r"^rank +recipe +score +changes to the baseline$", said, re.MULTILINE)
     winner, trial = findings["recipes"][0]["label"], findings["test"]["trial"]
     whose = "the baseline" if winner == "baseline" else f"trial {winner}'s recipe"
     seed = replicated.trials.by_number[trial].recipe.seed
