@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.95
+LEVEL = 0.95  # of fresh seeds and test images; effects and leads have CONFIDENCE of `technique_effects`
 NORMAL_95 = 1.96  # half the 95 % interval of a normal value, in standard errors
 
 

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from analysis.effects.technique_effects import WIDER, Fitted, fit_sweep
+from analysis.effects.technique_effects import CONFIDENCE, WIDER, Fitted, fit_sweep
 from ledger.tables import Sweep, make_tables
 
 if TYPE_CHECKING:
     from ledger.record import SweepRecord
 
-CLEAR = 0.95  # A lead is clear if the best recipe is better with at least this probability: its interval is above 0.
+CLEAR = (
+    1 + CONFIDENCE
+) / 2  # A lead is clear if the best recipe is better with at least this probability: its interval is above 0.
 MAY_BE_BEST = 0.05  # A trial may be as good as the best with at least this probability.
 FAR = 8  # Standard errors between scores. Even with seeds twice as noisy as images, 1 % of equal recipes are so far apart.
 # Standard error of a difference of expected scores on the validation images, in that of independent scores. Two

@@ -50,7 +50,7 @@ def conclude(result: Result, publish: bool = False) -> None:
         exported = export_trial(record, None, None, headline=finding[0], replaces_last=goes_on)
         console.print(exported.sentence)
         if result.seconds_left and goes_on and (exported.folder / "model.safetensors").exists():
-            from search.evaluation.release import train_ensemble
+            from search.evaluation.last_trainings import train_ensemble
 
             train_ensemble(record, result.seconds_left, exported.folder, SweepDisplay(console).line, finding[0])
         if publish:

@@ -14,7 +14,7 @@ from ledger.events import TestOpened, TestScored
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.arguments import check_number
-from search.evaluation.release import train_release
+from search.evaluation.last_trainings import train_release
 from search.evaluation.replications.confirm_page import describe_seeds, describe_winner, judge, list_recipes, render
 from search.evaluation.replications.findings import BASELINE, Confirmation, ConfirmedRecipe
 from search.evaluation.replications.replication import (

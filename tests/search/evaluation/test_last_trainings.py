@@ -15,7 +15,7 @@ from analysis.export.bundle import read_export
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from search.cli.run.conclusion import conclude
-from search.evaluation import release
+from search.evaluation import last_trainings
 from search.evaluation.trial_export import export_trial
 from search.result import Result
 from tests.commands import call
@@ -37,7 +37,7 @@ def out(record, home):
 
 
 def train_all(record, out, seconds=1e6):
-    release.train_ensemble(record, seconds, out, print, "a headline")
+    last_trainings.train_ensemble(record, seconds, out, print, "a headline")
 
 
 def read_facts(folder):
@@ -45,7 +45,7 @@ def read_facts(folder):
 
 
 def choose(record):
-    return [(trial.name, recipe.seed) for trial, recipe in release._list_members(record)[:3]]
+    return [(trial.name, recipe.seed) for trial, recipe in last_trainings._list_members(record)[:3]]
 
 
 def test_the_mean_of_the_leaders_takes_the_place_of_the_export_and_the_first_alone_is_kept_beside(record, out):
@@ -85,7 +85,7 @@ def test_a_later_export_keeps_the_last_training_and_a_named_trial_is_as_it_was_s
 
 
 def test_the_end_of_a_resumed_sweep_replaces_the_last_training_but_an_interruption_keeps_it(record, out, monkeypatch):
-    monkeypatch.setattr(release, "MOST_MEMBERS", 1)
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
     train_all(record, out)
     for state, trained_on in (("interrupted", "train and validation"), ("completed", "train")):
         with suppress(typer.Exit):
@@ -125,7 +125,7 @@ def test_the_members_are_near_differ_in_a_choice_and_have_one_architecture_else_
     assert len(baselines) == 3
     expected = [trial.name for trial in ranked if trial not in baselines[1:]]
     assert choose(record) == [(name, 0) for name in expected]
-    monkeypatch.setattr(release, "_is_alike", lambda first, second: False)
+    monkeypatch.setattr(last_trainings, "_is_alike", lambda first, second: False)
     assert choose(record) == [(best.name, 0), (best.name, 1), (best.name, 2)]
     monkeypatch.undo()
     monkeypatch.setattr(type(best), "standard_error", -1.0)  # none is
@@ -136,7 +136,9 @@ def test_of_recipes_with_the_same_choices_only_the_best_is_a_member(record, monk
     ranked = record.trials.ranked()
     monkeypatch.setattr(type(ranked[0]), "standard_error", 1.0)  # all are near
     alike = {trial.recipe.optimizer.lr for trial in ranked[:2]}
-    monkeypatch.setattr(release, "_choices_of", lambda recipe: recipe.optimizer.lr in alike or recipe.optimizer.lr)
+    monkeypatch.setattr(
+        last_trainings, "_choices_of", lambda recipe: recipe.optimizer.lr in alike or recipe.optimizer.lr
+    )
     assert choose(record) == [(ranked[place].name, 0) for place in (0, 2, 3)]
 
 
@@ -151,7 +153,7 @@ def test_of_recipes_with_the_same_choices_only_the_best_is_a_member(record, monk
 )
 def test_a_strength_is_no_choice_but_whether_there_is_one_is(fields, same):
     first = {"label_smoothing": {"alpha": 0.1}, "optimizer": {"name": "adamw", "lr": 0.02}}
-    one, other = (release._choices_of(read_recipe(values)) for values in (first, {**first, **fields}))
+    one, other = (last_trainings._choices_of(read_recipe(values)) for values in (first, {**first, **fields}))
     assert (one == other) is same
 
 
@@ -162,7 +164,7 @@ def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(rec
     monkeypatch.setattr(type(best), "standard_error", best.score - second.score + 0.001)
     assert choose(record)[0] == (second.name, 0)
     assert best.name not in dict(choose(record))
-    monkeypatch.setattr(release, "MOST_MEMBERS", 1)
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
     train_all(record, out)
     assert read_facts(out)["trial"] == second.name
     assert "finding" not in read_facts(out)  # which is about the best
@@ -179,12 +181,12 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
     def train(record, recipe, name, say, way_on, until):
         began.append(recipe)
         clock.now += 10.0
-        return release.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
+        return last_trainings.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
 
-    monkeypatch.setattr(release, "time", clock)
-    monkeypatch.setattr(release, "_train", train)
-    one = release._list_members(record)[0]
-    monkeypatch.setattr(release, "_list_members", lambda record: [one] * 3)
+    monkeypatch.setattr(last_trainings, "time", clock)
+    monkeypatch.setattr(last_trainings, "_train", train)
+    one = last_trainings._list_members(record)[0]
+    monkeypatch.setattr(last_trainings, "_list_members", lambda record: [one] * 3)
     train_all(record, out, seconds)
     assert len(began) == trained
     assert read_facts(out).get("members", 1) == trained
@@ -192,23 +194,23 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
 
 def test_a_quicker_one_takes_the_place_of_what_would_not_end_in_time(record, out, monkeypatch):
     began, clock = [], SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    (best, recipe), *_ = release._list_members(record)
+    (best, recipe), *_ = last_trainings._list_members(record)
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
 
     def train(record, recipe, name, *_):
         began.append(name)
         clock.now += 10.0
-        return release.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
+        return last_trainings.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
 
     def make(name, seconds):
         return SimpleNamespace(name=name, recipe=recipe, reports=[SimpleNamespace(worker_seconds=seconds)]), recipe
 
-    monkeypatch.setattr(release, "time", clock)
-    monkeypatch.setattr(release, "_train", train)
+    monkeypatch.setattr(last_trainings, "time", clock)
+    monkeypatch.setattr(last_trainings, "_train", train)
     usual = best.reports[-1].worker_seconds or 1.0
     others = {"slow": 3 * usual, "quick": usual / 2, "other": usual / 2, "fourth": usual / 9}
     members = [(best, recipe), *(make(name, seconds) for name, seconds in others.items())]
-    monkeypatch.setattr(release, "_list_members", lambda record: members)
+    monkeypatch.setattr(last_trainings, "_list_members", lambda record: members)
     train_all(record, out, 30.5)
     assert began == [f"trial {name}" for name in (best.name, "quick", "other")]
 
@@ -216,7 +218,9 @@ def test_a_quicker_one_takes_the_place_of_what_would_not_end_in_time(record, out
 def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch):
     best = record.trials.best()
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
-    monkeypatch.setattr(release, "_train", lambda record, recipe, *_: release.Trained(recipe, weights, DIGITS, 1))
+    monkeypatch.setattr(
+        last_trainings, "_train", lambda record, recipe, *_: last_trainings.Trained(recipe, weights, DIGITS, 1)
+    )
     train_all(record, out)
     assert "members" not in read_facts(out)
     assert not out.with_name("tiny-single").exists()
@@ -224,18 +228,18 @@ def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch
 
 def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):
     before, trained = read_facts(out), iter([None])
-    monkeypatch.setattr(release, "_train", lambda *_: next(trained))
+    monkeypatch.setattr(last_trainings, "_train", lambda *_: next(trained))
     train_all(record, out)
     assert read_facts(out) == before
 
 
 def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_them_too(record, out, monkeypatch):
-    assert not any(recipe.flip_average.enabled for _, recipe in release._list_members(record))
-    plain = release._read_recipe(record, record.trials.best())
+    assert not any(recipe.flip_average.enabled for _, recipe in last_trainings._list_members(record))
+    plain = last_trainings._read_recipe(record, record.trials.best())
     flipped = plain.model_copy(update={"flip": plain.flip.model_copy(update={"probability": 0.5})})
-    monkeypatch.setattr(release, "_read_recipe", lambda *_: flipped)
-    monkeypatch.setattr(release, "MOST_MEMBERS", 1)
-    assert all(recipe.flip_average.enabled for _, recipe in release._list_members(record))
+    monkeypatch.setattr(last_trainings, "_read_recipe", lambda *_: flipped)
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
+    assert all(recipe.flip_average.enabled for _, recipe in last_trainings._list_members(record))
     train_all(record, out)
     model, images = read_export(out).model, torch.rand(5, 3, 32, 32)
     assert read_facts(out)["flip_average"]
@@ -244,10 +248,10 @@ def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_th
 
 
 def test_snapshots_are_an_ensemble_already(record, monkeypatch):
-    recipe = release._read_recipe(record, record.trials.best())
+    recipe = last_trainings._read_recipe(record, record.trials.best())
     many = recipe.model_copy(update={"snapshots": recipe.snapshots.model_copy(update={"members": 2})})
-    monkeypatch.setattr(release, "_read_recipe", lambda *_: many)
-    assert len(release._list_members(record)) == 1
+    monkeypatch.setattr(last_trainings, "_read_recipe", lambda *_: many)
+    assert len(last_trainings._list_members(record)) == 1
 
 
 @pytest.mark.parametrize(
@@ -261,4 +265,4 @@ def test_snapshots_are_an_ensemble_already(record, monkeypatch):
     ],
 )
 def test_models_of_one_architecture_and_preprocessing_are_alike(fields, alike):
-    assert release._is_alike(read_recipe({}), read_recipe(fields)) == alike
+    assert last_trainings._is_alike(read_recipe({}), read_recipe(fields)) == alike
