@@ -196,7 +196,8 @@ class Controller:
                 recipe = read_recipe(values)
                 if self.available is not self.space and self.available.encode(recipe) is None:
                     raise UserError("these machines do not support the recipe")
-                if (seconds := self.pace.predict(recipe)) and seconds > self.seconds_left():
+                left = self.seconds_left()
+                if left < math.inf and (seconds := self.pace.predict(recipe)) and seconds > left:
                     self.is_out_of_time = attempt + 1 >= TIMED_DRAWS
                     raise UserError(f"it would train for about {format_seconds(seconds)}, and less time is left")
                 return self._start(number, recipe, params, "sampler")

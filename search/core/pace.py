@@ -85,14 +85,12 @@ class Pace:
         measured = self._measured.get(trial.number)
         if measured is None or measured.reports != len(trial.reports):
             seconds = [report.worker_seconds for report in trial.reports if report.worker_seconds is not None]
-            steps = [
-                after - before for before, after in pairwise(seconds) if after > before
-            ]  # else another worker began
+            # Where the next one has fewer seconds, another worker began.
+            steps = [after - before for before, after in pairwise(seconds) if after > before]
             epoch = statistics.median(steps) if steps else 0.0
             start = max(0.0, seconds[0] - epoch) if seconds else math.inf
-            recipe, count = trial.recipe, len(trial.reports)
-            measured = _Measured(count, weigh(recipe), _trains_on_stored(recipe), start, epoch)
-            self._measured[trial.number] = measured
+            costs = weigh(trial.recipe), _trains_on_stored(trial.recipe)
+            self._measured[trial.number] = measured = _Measured(len(trial.reports), *costs, start, epoch)
         return measured
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +66,7 @@ def report_sweep(record: SweepRecord, out: Path, console: Console, uri: str | No
 def _rows(findings: Findings) -> Iterator[list[str]]:
     metric, rows = findings.sweep.metric, findings.effects
     for row in order_effects(rows[~rows.detail.astype(bool) & (rows.verdict != NOT_ENOUGH)]).itertuples():
-        scores = [format_score(metric, None if math.isnan(score) else score) for score in (row.best, row.best_off)]
+        scores = [format_score(metric, score) for score in (row.best, row.best_off)]
         effect = format_effect(metric, row.effect, row.low, row.high)
         yield [row.verdict, effect, *scores, str(row.full), f"{row.parameter}={row.level}"]
 
