@@ -134,7 +134,6 @@ class Sampler:
         elif state == "completed" and fact.scores:
             row[_END] = fact.scores[max(fact.scores)]
         if state == "infeasible":
-            row[_NUMBER] = -1  # it comes before the trials
             self._infeasible[trial] += 1
             self._with_point[frozenset(fact.params.items())].remove(fact)
             del self._facts[trial]
@@ -202,7 +201,7 @@ class Sampler:
 
 
 def _choose_past(is_good: np.ndarray, is_open: np.ndarray) -> np.ndarray:
-    """Return the mask of at most about PAST trials: the time of a proposal grows with them, it hardly changes.
+    """Return a mask of at most about PAST trials: with more of them a proposal takes longer, and is hardly another one.
 
     The good ones are all kept, and the latest of those without a result; of the rest every k-th one stands for its
     neighbours in time, whatever its score, so that the density of the others stays the same.

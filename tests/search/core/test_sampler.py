@@ -82,12 +82,25 @@ def test_an_interrupted_trial_counts_as_one_that_runs() -> None:
     assert known(sampler) == pytest.approx({0.0: math.nan, 0.1: 0.2}, nan_ok=True)
 
 
+def test_a_lost_trial_is_no_evidence_for_the_forecast_of_others() -> None:
+    forecasts = []
+    for has_lost in (False, True):
+        sampler = Sampler(suggest)
+        feed(sampler, 0, 0.0, {1 / 9: 0.2, 2 / 3: 0.3, 1.0: 0.4}, "completed")
+        feed(sampler, 1, 0.1, {1 / 9: 0.4, 2 / 3: 0.5, 1.0: 0.6}, "completed")
+        feed(sampler, 2, 0.2, {1 / 9: 0.3}, "stopped")
+        if has_lost:
+            feed(sampler, 3, 0.3, {1 / 9: 0.9, 2 / 3: 0.1}, "diverged")
+        forecasts.append(known(sampler)[0.2])
+    assert forecasts[0] == forecasts[1] == pytest.approx(0.5, abs=1e-3)
+
+
 def test_of_two_trials_with_one_point_the_longer_counts() -> None:
     sampler = Sampler(suggest)
     feed(sampler, 0, 0.1, {0.5: 0.2}, "stopped")
-    feed(sampler, 1, 0.1, {0.5: 0.2, 1.0: 0.4}, "completed")
+    feed(sampler, 1, 0.1, {0.5: 0.2, 1.0: 0.5}, "completed")
     feed(sampler, 2, 0.2, {0.5: 0.1, 1.0: 0.3}, "completed")
-    assert known(sampler) == {0.1: 0.4, 0.2: 0.3}
+    assert known(sampler) == {0.1: 0.5, 0.2: 0.3}
     assert len(sampler._compare()[0]) == 2
 
 

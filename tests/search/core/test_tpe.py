@@ -56,6 +56,14 @@ def test_draws_have_the_density(axis: Axis, count: int) -> None:
     assert axis.encode(axis.decode(draws.max())) == pytest.approx(draws.max())
 
 
+@pytest.mark.parametrize("axis", [AXES["choice"][0], Axis(0, 3, is_whole=True)])
+def test_each_option_is_drawn_as_often_as_its_density_says(axis: Axis) -> None:
+    kernels = Kernels(np.array([[1.0]]), [axis])
+    numbers = np.arange(axis.low, axis.high + 1)
+    drawn = np.bincount(kernels.draw(40_000, np.random.default_rng(0))[:, 0].astype(int)) / 40_000
+    assert drawn == pytest.approx(np.exp(kernels.log_density(numbers[:, None])), abs=0.01)
+
+
 def test_parameters_that_occur_together_are_a_group() -> None:
     points, axis = Points(), Axis(0.0, 1.0)
     for names in ("ab", "abc", "ad", "bc"):

@@ -1,4 +1,4 @@
-"""Decode an image file of any format to uint8 RGB, as an image viewer shows it."""
+"""Decode an image file of any format to uint8 RGB, as an image viewer shows it, and read the sizes of many, cached."""
 
 from __future__ import annotations
 
