@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 import search
-from analysis.effects.intervals import paired_interval
 from analysis.effects.lead import judge_lead
+from analysis.effects.seed_intervals import paired_interval
 from analysis.effects.technique_effects import fit_sweep
 from ledger.recipe_text import short_recipe
 from ledger.record import SweepRecord

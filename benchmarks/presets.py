@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import search
-from analysis.effects.intervals import paired_interval
+from analysis.effects.seed_intervals import paired_interval
 from benchmarks.demo import score_test
 from ledger.trials import Trial
 from training.recipe import Recipe

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from analysis.effects.intervals import paired_interval
+from analysis.effects.seed_intervals import paired_interval
 from training.evaluate import load_same_data, predict_part, restore_model
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import Recipe, read_recipe

@@ -20,6 +20,7 @@ import optuna
 from benchmarks.simulated_curves import LEVEL, SETS, synthesise
 from search.core.asha import Asha, Decision
 from search.core.sampler import Sampler
+from spaces.search import AshaScheduler
 
 
 @dataclass(frozen=True)
@@ -295,15 +296,17 @@ OURS: dict[str, Callable[[Curves, int], Search]] = {
     "this project": lambda curves, seed: Ours(curves, seed, Asha()),
 }
 VARIANTS: dict[str, Callable[[Curves, int], Search]] = {
-    "adapt: false": lambda curves, seed: Ours(curves, seed, Asha(adapt=False)),
+    "adapt: false": lambda curves, seed: Ours(curves, seed, Asha(AshaScheduler(adapt=False))),
     "random points": lambda curves, seed: Ours(curves, seed, Asha(), "random"),
     "nothing stopped": lambda curves, seed: Ours(curves, seed, None),
-    "rungs in epochs, η 3": lambda curves, seed: Ours(curves, seed, Asha(rungs="epochs", reduction_factor=3)),
-    "η 3, shares 1/27, 1/9, 1/3": lambda curves, seed: Ours(
-        curves, seed, Asha(reduction_factor=3, first_share=1 / 27, last_share=1 / 3)
+    "rungs in epochs, η 3": lambda curves, seed: Ours(
+        curves, seed, Asha(AshaScheduler(rungs="epochs", reduction_factor=3))
     ),
-    "rungs up to 1/8": lambda curves, seed: Ours(curves, seed, Asha(last_share=1 / 8)),
-    "rungs up to 1/2": lambda curves, seed: Ours(curves, seed, Asha(last_share=1 / 2)),
+    "η 3, shares 1/27, 1/9, 1/3": lambda curves, seed: Ours(
+        curves, seed, Asha(AshaScheduler(reduction_factor=3, first_share=1 / 27, last_share=1 / 3))
+    ),
+    "rungs up to 1/8": lambda curves, seed: Ours(curves, seed, Asha(AshaScheduler(last_share=1 / 8))),
+    "rungs up to 1/2": lambda curves, seed: Ours(curves, seed, Asha(AshaScheduler(last_share=1 / 2))),
 }
 
 

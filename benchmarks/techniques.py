@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.effects.intervals import Interval, paired_interval
+from analysis.effects.seed_intervals import Interval, paired_interval
 from analysis.report.technique_cards import COSTS, describe_gain, describe_times, technique_names
 from ledger.formatting import plural
 from training.errors import UserError

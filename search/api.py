@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ledger.folder import SweepFolder
-    from search.checking.checks import Check
+    from search.checks import Check
     from search.display.sweep_display import SweepDisplay
     from search.runner.sweep_run import SweepEnd
 
@@ -78,7 +78,7 @@ def check(options: SweepOptions) -> Iterator[Check]:
         The result of each check, also after one that failed.
     """
     load_plugins(options.plugins)
-    from search.checking.checks import Checker
+    from search.checks import Checker
 
     return Checker(read_request(options, (options.console or new_console()).print)).run()
 

@@ -180,7 +180,7 @@ def choose_page(name: str, out: str | Path | None, sweep_id: str) -> Path:
 
 def new_console() -> Console:
     """Return a console for the terminal or the notebook."""
-    from search.display.tables.columns import make_console
+    from search.display.terminal import make_console
 
     return make_console()
 

@@ -148,7 +148,7 @@ class ProcessFit:
     def draw(
         self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator, level: int
     ) -> np.ndarray:
-        """Draws from the posterior of c contrasts, shape (count, c).
+        """Draws from the posterior of each of c contrasts alone, shape (count, c): they are not joint.
 
         `covariances` are those of the contrasts with the scores, shape (c, n), and `variances` their own, shape (c,).
         """
@@ -157,4 +157,4 @@ class ProcessFit:
         known = covariances @ self.solved
         reach = (covariances * cho_solve((self.factor, True), covariances.T, check_finite=False).T).sum(axis=1)
         left = np.sqrt(np.maximum(variances - reach, 0))
-        return known[:, 0] + mean * (level - known[:, 1]) + noise * left * rng.standard_normal((count, len(variances)))
+        return known[:, 0] + mean * (level - known[:, 1]) + noise * left * rng.standard_normal((count, 1))

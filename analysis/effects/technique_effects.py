@@ -93,14 +93,10 @@ def measure_effects(fitted: Fitted, trial: int | None = None) -> pd.DataFrame:
     """
     design = fitted.design
     levels = _list_alternatives(design)
+    if trial is not None:
+        levels = [it for it in levels if not it.detail and matches(it, design.tried.loc[[trial]]).all()]
     draws = fitted.draw([make_contrast(design, level, SEED) for level in levels])
-    # The draws depend on all contrasts, so a trial's choices have the same figures here as among all levels.
-    rows = [
-        _describe(design, level, draws[:, i])
-        for i, level in enumerate(levels)
-        if trial is None or (not level.detail and matches(level, design.tried.loc[[trial]]).all())
-    ]
-    return pd.DataFrame(rows, columns=EFFECTS)
+    return pd.DataFrame([_describe(design, *pair) for pair in zip(levels, draws.T, strict=True)], columns=EFFECTS)
 
 
 def measure_interactions(fitted: Fitted) -> pd.DataFrame:

@@ -21,7 +21,7 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
     # These take a while to import, which a wrong name must not wait for.
     from jinja2 import Environment, FileSystemLoader
 
-    from analysis.effects.intervals import NORMAL_95
+    from analysis.effects.seed_intervals import NORMAL_95
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 from analysis.report.page import Chart, Section
 from ledger.formatting import format_score
 

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import confusion_matrix
 
-from analysis.effects.intervals import share_interval
+from analysis.effects.seed_intervals import share_interval
 
 WORST = 24
 # With more classes no confusion matrix is kept: nobody could read it, and it grows with their square.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 
 TEMPLATES = Path(__file__).parent / "templates"
 ASSETS = Path(__file__).parent / "assets"  # our scripts, and Apache ECharts with its licence

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 from benchmarks.search_quality import BASE
 from benchmarks.study_parts.judging import summarise
 from benchmarks.study_parts.results import COMMAND, Study

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 from benchmarks.search_quality import BASE, OURS, STOCK, Curves, Moment, compare, walk
 
 METHODS = {

@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 from ledger.columns import list_columns
 from ledger.record import SweepRecord
 from ledger.trials import Trial
-from search.display.tables.columns import make_console
+from search.display.terminal import make_console
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -132,7 +132,7 @@ def evaluate(
     from analysis.held_out.score_page import RECALL, list_recall, render_score
     from analysis.report.page import render_page
     from search.cli.json_output import apart, to_json
-    from search.display.tables.columns import Column, Columns
+    from search.display.terminal import Column, Columns
     from search.evaluation.follow import write_page
 
     with apart(as_json) as console:

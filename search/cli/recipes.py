@@ -35,7 +35,7 @@ def space(
         return
     source, preset, values = read_source(space, overrides, preset, None)
     if preset is not None:
-        from search.display.tables.columns import make_console
+        from search.display.terminal import make_console
         from search.presets.make import make_preset
 
         console = make_console(sys.stderr)  # standard output gets the file alone
@@ -59,7 +59,7 @@ def techniques(
     """List all techniques, or show the card of one: what it does, its fields, domain, interactions and cost."""
     from analysis.report.technique_cards import find_card, read_cards
     from search.cli.inspect.technique_view import show_card, show_index
-    from search.display.tables.columns import make_console
+    from search.display.terminal import make_console
 
     if as_json:
         from search.cli.json_output import to_json
@@ -86,7 +86,7 @@ def data(
     from search.cli.inspect.data_command import show_data
     from search.cli.inspect.data_source import FilesResult
     from search.cli.json_output import to_json
-    from search.display.tables.columns import make_console
+    from search.display.terminal import make_console
 
     console = make_console()
     console.quiet = as_json
@@ -113,7 +113,7 @@ def train(
 ) -> None:
     """Train one recipe without a search, with the same trainer and the same logging as in a sweep."""
     check_store(tracking_uri, experiment)
-    from search.display.tables.columns import make_console
+    from search.display.terminal import make_console
     from search.runner.single_training import train_single
     from search.runner.start.prepare import warn_of_noise
     from spaces.load import load_baseline

@@ -6,9 +6,10 @@ from bisect import bisect_right, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from search.core.early_scores import Evidence
+from spaces.search import AshaScheduler
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -66,22 +67,14 @@ class Asha:
     because others have arrived since.
     """
 
-    def __init__(
-        self,
-        *,
-        min_epochs: int = 1,
-        reduction_factor: int = 2,
-        rungs: Literal["shares", "epochs"] = "shares",
-        first_share: float = 1 / 32,
-        last_share: float = 1 / 4,
-        adapt: bool = True,
-    ) -> None:
-        self.min_epochs = min_epochs
-        self.reduction_factor = reduction_factor
-        self._evidence = Evidence() if adapt else None
-        steps = int(math.log(last_share / first_share, reduction_factor) + 1e-9)
-        shares = [last_share / reduction_factor**k for k in range(steps, -1, -1)]
-        self._shares = shares if rungs == "shares" else None
+    def __init__(self, rule: AshaScheduler | None = None) -> None:
+        rule = rule or AshaScheduler()
+        self.min_epochs = rule.min_epochs
+        self.reduction_factor = rule.reduction_factor
+        self._evidence = Evidence() if rule.adapt else None
+        steps = int(math.log(rule.last_share / rule.first_share, rule.reduction_factor) + 1e-9)
+        shares = [rule.last_share / rule.reduction_factor**k for k in range(steps, -1, -1)]
+        self._shares = shares if rule.rungs == "shares" else None
         self._trials: dict[int, _Trial] = {}
         self._scores: dict[int, list[float]] = {}  # of each rung, sorted
         self._group_scores: dict[tuple[int, Hashable], list[float]] = {}  # the same of each group at each rung
@@ -265,4 +258,4 @@ def _unexplained(correlation: float) -> float:
 def make_asha(space: "Space") -> Asha | None:
     """Return the scheduler that a space names; None if it names none."""
     scheduler = space.search.scheduler
-    return Asha(**scheduler.model_dump(exclude={"name", "group"})) if scheduler.name == "asha" else None
+    return Asha(scheduler) if scheduler.name == "asha" else None

@@ -22,14 +22,14 @@ MORE_IMAGES = 1.2  # the images of training and validation, beside those of the 
 WITH_ALL_CPUS = 0.7  # the time of a training alone, beside that of one of several at a time
 GRACE = 0.05  # of the time budget, that the first of them may take more than is left of it
 MOST_KEPT = 0.45  # of the time budget, for the last trainings
-MOST_MEMBERS = 3  # of them: a fourth and fifth gain little (docs/benchmarks.md)
+MEMBERS = 3  # of them: a fourth gains little (docs/benchmarks.md), so it trains only in time that is left over
 
 
 def keep_for_end(leader: Trial | None, budget: float, slots: int) -> float:
     """Return the seconds of a time budget that the last trainings are likely to take: the leader's recipe on more images."""
     seconds = (leader.reports[-1].worker_seconds if leader else None) or 0.0
     factor = MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0)
-    return min(MOST_KEPT * budget, MOST_MEMBERS * (END_START_SECONDS + factor * seconds))
+    return min(MOST_KEPT * budget, MEMBERS * (END_START_SECONDS + factor * seconds))
 
 
 def weigh(recipe: Recipe) -> float:

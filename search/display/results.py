@@ -22,7 +22,7 @@ from analysis.report.sentences import describe_lead
 from ledger.formatting import format_effect, format_score
 from ledger.record import SweepRecord
 from search.display.sweep_display import SweepDisplay
-from search.display.tables.columns import Column, Columns
+from search.display.terminal import Column, Columns
 from search.evaluation.replications.ablation import conclude_ablation
 from search.evaluation.replications.confirmation import conclude_confirmation, export_winner
 from search.evaluation.replications.findings import Ablation, Confirmation

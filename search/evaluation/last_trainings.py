@@ -16,7 +16,7 @@ from analysis.export.bundle import check_out, export_model
 from ledger.formatting import plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial
-from search.core.pace import GRACE, MOST_MEMBERS
+from search.core.pace import GRACE, MEMBERS
 from search.evaluation.trial_export import describe_trial, place_export, read_weights, source_of
 from search.runner.interrupt import Interrupted, interruptible
 from search.runner.worker import share_resources
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ledger.events import TestScored
 
 
+MOST_MEMBERS = MEMBERS + 1
 NEAR = 1.5  # standard errors of the best score that another member may be behind
 
 

@@ -66,7 +66,7 @@ def trained_sweep(tmp_path_factory):
     from ledger.folder import SweepFolder
     from ledger.settings import Settings
     from search.display.sweep_display import SweepDisplay
-    from search.display.tables.columns import make_console
+    from search.display.terminal import make_console
     from search.runner.sweep import run_sweep
     from spaces.load import load_space
 

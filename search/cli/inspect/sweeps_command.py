@@ -18,8 +18,8 @@ def list_(storage: Storage = STORAGE, as_json: AsJson = False, plugins: Plugins 
     """List the sweeps in the storage folder."""
     from ledger.folder import list_folders
     from search.cli.json_output import to_json
-    from search.display.tables.columns import make_console
     from search.display.tables.sweeps_table import describe_sweeps, sweeps_table
+    from search.display.terminal import make_console
 
     folders = list_folders(storage.absolute())
     if not folders and storage != STORAGE and not storage.exists():  # the default one is made by the first sweep
@@ -49,8 +49,8 @@ def show(
     Without a name it is the latest sweep.
     """
     check_number("--limit", limit)
-    from search.display.tables.columns import make_console
     from search.display.tables.leaderboard import describe_finding, leaderboard
+    from search.display.terminal import make_console
 
     place["name"] = name_latest(place, make_console(sys.stderr if as_json else None))
     result = search.open(**place)

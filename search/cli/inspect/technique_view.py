@@ -16,7 +16,7 @@ from analysis.report.technique_cards import (
     describe_times,
     share_fields,
 )
-from search.display.tables.columns import Column, Columns
+from search.display.terminal import Column, Columns
 
 # The column of texts of any length is the last one, because that is wrapped.
 INDEX = [Column("technique"), Column("source", rank=1), Column("what it does")]

@@ -39,7 +39,7 @@ def run(
     Ctrl-C ends the sweep cleanly; `sweep resume` continues it.
     """
     if check:
-        from search.checking.checks import print_checks
+        from search.checks import print_checks
 
         print_checks(search.check(**given))
         return
@@ -58,7 +58,7 @@ def _search(
     """Run a sweep, with its progress unless the user wants quiet, and print its results."""
     if quiet and verbose:
         raise UserError("--quiet and --verbose: choose one of them.")
-    from search.display.tables.columns import make_console
+    from search.display.terminal import make_console
 
     console = make_console()
     console.quiet = quiet

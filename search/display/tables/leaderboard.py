@@ -14,7 +14,7 @@ from ledger.formatting import format_effect, format_score, plural
 from ledger.recipe_text import baseline_of, describe_recipe, format_state
 from ledger.record import SweepRecord
 from ledger.trials import Trial, Trials
-from search.display.tables.columns import Column, Columns
+from search.display.terminal import Column, Columns
 from training.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ledger.folder import SweepFolder
 from ledger.formatting import format_score, plural
 from ledger.record import SweepRecord
 from ledger.trials import UNFINISHED
-from search.display.tables.columns import Column, Columns
+from search.display.terminal import Column, Columns
 from training.errors import UserError
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analysis.effects.intervals import mean_interval, paired_interval, score_noise
+from analysis.effects.seed_intervals import mean_interval, paired_interval, score_noise
 from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.formatting import format_score, plural, unit_of
 from ledger.recipe_text import short_part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 from analysis.held_out.score_page import format_found, format_interval, format_range, render_score
 from analysis.report.page import Chart, Section, Verdict, interval_chart, interval_row, render_page
 from ledger.events import TestScored

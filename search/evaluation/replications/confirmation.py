@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from analysis.effects.intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
+from analysis.effects.seed_intervals import Interval, paired_interval, rank_ranges, score_interval, score_noise
 from analysis.export.bundle import check_out
 from ledger.events import TestOpened, TestScored
 from ledger.record import SweepRecord

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 from ledger.events import TestScored
 
 FORMAT = 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 from ledger.events import TestScored
 from search.cli.json_output import apart
 from search.cli.main import app

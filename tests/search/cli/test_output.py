@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from rich.text import Text
 
-from search.display.tables.columns import Column, Columns, make_console
+from search.display.terminal import Column, Columns, make_console
 
 SWEEP = Path(sys.executable).parent / "sweep"
 COMMANDS = (
@@ -133,7 +133,7 @@ def test_a_console_prints_names_as_text_and_keeps_its_own_colours(monkeypatch):
 def test_what_a_command_prints_cannot_command_the_terminal(tmp_path):
     program = (
         "import logging; from search.cli.output import guard_output, make_output_plain\n"
-        "from search.display.tables.columns import make_console; from ledger.secrets import mask_logs\n"
+        "from search.display.terminal import make_console; from ledger.secrets import mask_logs\n"
         f"name = {HOSTILE!r}; guard_output(); mask_logs(); print('\\x1b[1mhelp'); make_output_plain()\n"
         "print(name); make_console().print(name); print('a\\r\\n', end=''); logging.warning(name)"
     )

@@ -138,7 +138,7 @@ def test_the_next_commands_of_a_sweep_load_the_same_files(page, tmp_path, capsys
     from ledger.record import SweepRecord
     from ledger.settings import Settings
     from search.cli.run.conclusion import conclude
-    from search.display.tables.columns import make_console
+    from search.display.terminal import make_console
     from search.result import Result
     from search.runner.sweep import create_folder, make_header
 

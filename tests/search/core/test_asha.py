@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search.core.asha import SCOUTS, Asha, Decision
+from spaces.search import AshaScheduler
 
 LENGTH = 64
 
@@ -124,7 +125,7 @@ def test_a_restart_does_not_undo_a_stop() -> None:
 
 @pytest.mark.parametrize(("length", "rungs"), [(1, 0), (2, 1), (27, 3), (81, 4)])
 def test_rungs_in_epochs_are_below_a_trials_length(length: int, rungs: int) -> None:
-    asha = Asha(rungs="epochs", reduction_factor=3)
+    asha = Asha(AshaScheduler(rungs="epochs", reduction_factor=3))
     asha.start(0, length, protected=True)
     for epoch in range(1, length + 1):
         asha.report(0, epoch, 0.5)
@@ -152,7 +153,7 @@ MIXED = [7, 2, 12, 9, 4, 15, 1, 10, 6, 14, 3, 11, 8, 16, 5, 13]
 
 @pytest.mark.parametrize("adapt", [True, False])
 def test_more_trials_pass_where_the_last_rung_does_not_predict_the_final_score(adapt: bool) -> None:
-    asha = Asha(adapt=adapt)
+    asha = Asha(AshaScheduler(adapt=adapt))
     rising = list(range(16))
     train_to_end(asha, [rising, MIXED, rising, MIXED, [-rank for rank in MIXED]])  # the rungs mislead
     assert decide_at_rungs(asha, 16, 6.5)[0] is (Decision.CONTINUE if adapt else Decision.STOP)
@@ -160,7 +161,7 @@ def test_more_trials_pass_where_the_last_rung_does_not_predict_the_final_score(a
 
 @pytest.mark.parametrize("adapt", [True, False])
 def test_trials_stop_earlier_where_each_rung_repeats_the_one_before(adapt: bool) -> None:
-    asha = Asha(adapt=adapt)
+    asha = Asha(AshaScheduler(adapt=adapt))
     train_to_end(asha, [list(range(32))] * 5)
     first, *_ = decide_at_rungs(asha, 32, 24.5)  # in the best quarter
     assert first is (Decision.STOP if adapt else Decision.CONTINUE)
@@ -182,7 +183,7 @@ def test_a_correlation_counts_as_a_stronger_one_if_only_the_best_trials_have_bot
 def test_trials_that_agree_with_what_is_expected_leave_the_rule_as_it_is() -> None:
     rungs = []
     for adapt in (True, False):
-        asha = Asha(adapt=adapt)
+        asha = Asha(AshaScheduler(adapt=adapt))
         train_to_end(asha, [MIXED, MIXED[::-1], MIXED, MIXED, MIXED])
         rungs.append(asha.rungs())
     assert rungs[0] == rungs[1]
@@ -201,7 +202,7 @@ def test_trials_that_agree_with_what_is_expected_leave_the_rule_as_it_is() -> No
 def test_a_trial_that_passed_a_rung_before_others_came_is_compared_again(
     rule: dict[str, Any], trial: int, epoch: int, decision: Decision
 ) -> None:
-    asha = Asha(**rule)
+    asha = Asha(AshaScheduler(**rule))
     for other in range(SCOUTS + 1):
         asha.start(other, LENGTH, protected=other != trial)
     asha.arrive(0, 2, 0.1)
@@ -244,10 +245,10 @@ ASHAS = st.sampled_from(
 def test_replaying_events_that_were_cut_anywhere_changes_no_later_decision(
     events: list[tuple[Any, ...]], rule: dict[str, Any], data: st.DataObject
 ) -> None:
-    whole = Asha(**rule)
+    whole = Asha(AshaScheduler(**rule))
     answers = run(events, whole)
     cut = data.draw(st.integers(0, len(events)))
-    again = Asha(**rule)
+    again = Asha(AshaScheduler(**rule))
     assert run(events[:cut], again) == answers[:cut]
     # After a restart of the driver every running trial is started again: that changes nothing either.
     run([event for event in events[:cut] if event[0] == "start"], again)
@@ -258,5 +259,5 @@ def test_replaying_events_that_were_cut_anywhere_changes_no_later_decision(
 @settings(max_examples=100, deadline=None)
 @given(histories(), ASHAS)
 def test_the_protected_trial_never_stops(events: list[tuple[Any, ...]], rule: dict[str, Any]) -> None:
-    for event, answer in zip(events, run(events, Asha(**rule)), strict=True):
+    for event, answer in zip(events, run(events, Asha(AshaScheduler(**rule))), strict=True):
         assert answer is Decision.CONTINUE or event[:2] != ("report", 0)

@@ -12,7 +12,7 @@ from ledger.settings import Settings
 from search.cli.run.conclusion import conclude
 from search.core.asha import Decision
 from search.core.controller import STOPPED, Controller
-from search.display.tables.columns import make_console
+from search.display.terminal import make_console
 from search.result import Result
 from search.runner.inbox import Inbox
 from search.runner.sweep import create_folder, describe_progress, make_header

@@ -16,7 +16,7 @@ from ledger.record import SweepRecord
 from ledger.settings import Settings
 from search.core.controller import Controller
 from search.display.sweep_display import SweepDisplay
-from search.display.tables.columns import make_console
+from search.display.terminal import make_console
 from search.runner.interrupt import Interrupted
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node

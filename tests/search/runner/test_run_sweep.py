@@ -8,7 +8,7 @@ from ledger.events import WarmStart
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.display.sweep_display import SweepDisplay
-from search.display.tables.columns import make_console
+from search.display.terminal import make_console
 from search.runner import sweep
 from search.runner.sweep import create_folder, make_header
 from search.runner.sweep_run import SweepEnd

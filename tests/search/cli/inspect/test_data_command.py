@@ -13,7 +13,7 @@ from PIL import Image
 
 from search.cli.inspect.data_command import show_data
 from search.cli.inspect.data_source import find_recipe
-from search.display.tables.columns import make_console
+from search.display.terminal import make_console
 from search.runner.machines.preparation import prepare_machine
 from training.contract.specs import Preprocessing
 from training.data.inspection.picture import caption_of, draw_sheet

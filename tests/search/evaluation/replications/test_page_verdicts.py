@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.effects.intervals import Interval
+from analysis.effects.seed_intervals import Interval
 from ledger.events import TestScored
 from search.evaluation.replications.ablation import _render, describe_proof
 from search.evaluation.replications.confirm_page import find_verdict

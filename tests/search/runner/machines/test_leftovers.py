@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from search.display.sweep_display import SweepDisplay
-from search.display.tables.columns import make_console
+from search.display.terminal import make_console
 from search.runner.machines.ray_process import end_left, write_own
 from search.runner.sweep import resume_sweep
 from tests.ledger.test_folder import make_sweep

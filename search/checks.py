@@ -14,7 +14,7 @@ from ledger.folder import new_folder
 from ledger.formatting import mask_secrets, plural
 from ledger.settings import Settings
 from search.arguments import check_store
-from search.display.tables.columns import make_console
+from search.display.terminal import make_console
 from search.request import SweepRequest
 from search.runner.machines.capacity import Capacity, Demand, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, probe_cluster, this_machine

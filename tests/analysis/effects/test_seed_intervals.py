@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.effects.intervals import (
+from analysis.effects.seed_intervals import (
     Noise,
     mean_interval,
     paired_interval,

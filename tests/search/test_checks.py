@@ -8,7 +8,7 @@ from rich.console import Console
 from ledger.folder import SweepFolder
 from ledger.settings import Settings
 from search.api import check
-from search.checking.checks import Check, print_checks
+from search.checks import Check, print_checks
 from search.cli.main import app
 from search.runner.machines.cluster import Node
 from search.runner.sweep import create_folder, make_header
@@ -18,7 +18,7 @@ from training.errors import UserError
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    from search.checking import checks
+    from search import checks
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checks, "this_machine", lambda: Node("", "laptop", 4, 0))
@@ -59,7 +59,7 @@ def test_all_checks_are_made_also_after_the_first_that_fails(home, capsys):
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_long_sentence_is_broken_between_words_in_a_terminal_and_not_in_a_file(is_terminal, monkeypatch):
     console = Console(file=StringIO(), width=80, force_terminal=is_terminal, color_system=None)
-    monkeypatch.setattr("search.checking.checks.make_console", lambda: console)
+    monkeypatch.setattr("search.checks.make_console", lambda: console)
     print_checks([Check("data", True, "images " * 40, ("images " * 30,))])
     lines = console.file.getvalue().splitlines()
     assert (max(map(len, lines)) <= 80) == is_terminal

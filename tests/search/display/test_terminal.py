@@ -11,9 +11,9 @@ from rich.console import Console
 from ledger.formatting import format_digits, format_score, format_seconds
 from ledger.recipe_text import cut, short_part, short_recipe
 from ledger.trials import Trials
-from search.display.tables.columns import PIPED, make_console
 from search.display.tables.leaderboard import REASONS, _describe_failures, leaderboard
 from search.display.tables.sweeps_table import SweepRow, sweeps_table
+from search.display.terminal import PIPED, make_console
 from tests.made_events import make_event
 from training.recipe import Recipe, read_recipe
 
