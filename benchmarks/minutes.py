@@ -1,7 +1,7 @@
 """What a sweep hands back after some minutes, judged by unseen photographs, beside what a user would do by hand.
 
-    python benchmarks/minutes.py --photos FOLDER --minutes 3 --seeds 3 [--images 400] [--unseen 1500] [--classes a,b]
-        [--methods ours,probe,recipe,ray] [--work WORK]
+    python benchmarks/minutes.py --photos FOLDER --minutes 3 --seeds 3 [--first 0] [--images 400] [--unseen 1500]
+        [--classes a,b] [--methods ours,probe,recipe,ray] [--work WORK]
 
 FOLDER has a subfolder of photographs for each class. Each seed draws the user's photographs, equally many of a class, and
 others that no method sees. All methods have the same pretrained backbone, from the extra `weights`, and images of the size
@@ -360,6 +360,7 @@ def main() -> None:
     parser.add_argument("--classes", default="", help="names of subfolders, with commas; default: all")
     parser.add_argument("--minutes", type=float, default=3.0, help=f"time of {' and '.join(TIMED)}")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"some of {', '.join(METHODS)}, with commas")
     parser.add_argument("--work", type=Path, help="where photographs and results are kept; default: a new folder")
     args = parser.parse_args()
@@ -373,7 +374,8 @@ def main() -> None:
     if settings.exists() and json.loads(settings.read_text()) != drawn:
         parser.error(f"--work: {work} has results with other photographs, {settings.read_text()}; give another folder")
     settings.write_text(json.dumps(drawn))
-    for seed in range(args.seeds):
+    seeds = range(args.first, args.first + args.seeds)
+    for seed in seeds:
         home = work / f"seed-{seed}"
         if not home.exists():
             draw(args.photos, classes, {"photos": args.images, "unseen": args.unseen}, seed, home)
@@ -387,7 +389,7 @@ def main() -> None:
             claimed = "" if handed.claimed is None else f", claimed {handed.claimed:.1%} ± {handed.error:.1%}"
             got = f"{handed.accuracy:.1%} in {handed.seconds:.0f} s{claimed}"
             print(f"seed {seed} {method}: {got} ({handed.note})", flush=True)
-    rows = [row for row in read_rows(kept) if row["minutes"] in (None, args.minutes) and row["seed"] < args.seeds]
+    rows = [row for row in read_rows(kept) if row["minutes"] in (None, args.minutes) and row["seed"] in seeds]
     show(rows, methods, Console(width=110))
     print(f"Results: {kept}")
 

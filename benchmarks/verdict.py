@@ -54,6 +54,7 @@ search: {trials: 64, sampler: tpe}
 """
 WORKERS = 8
 JITTER = 0.004  # standard deviation of one epoch's score
+ERROR = 0.01  # standard error of a score on its images
 LEAST = 0.01  # smallest effect that a report should find
 
 
@@ -148,7 +149,7 @@ def drive(controller: Controller, curve_of: Callable[[Trial], np.ndarray], worke
         trial = controller.trials.by_number[number]
         epoch = trial.epoch + 1
         score = float(curves[number][epoch - 1])
-        report = Report(epoch, metrics={}, score=score, standard_error=0.01, best_epoch=epoch, steps=[], time=now)
+        report = Report(epoch, metrics={}, score=score, standard_error=ERROR, best_epoch=epoch, steps=[], time=now)
         if controller.report(number, report) is Decision.STOP or trial.state != "running":
             del held[worker]
         heapq.heappush(clock, (now + 1, worker))
@@ -159,7 +160,7 @@ def as_sweep(space: Any, trials: Iterable[Trial]) -> Sweep:
     trials = list(trials)
     facts = [
         {"trial": t.number, "state": t.state, "reason": "", "origin": t.origin, "is_baseline": t.origin == "baseline"}
-        | {"score": t.score, "standard_error": 0.01, "best_epoch": t.epoch, "epochs_done": t.epoch, "seconds": 1.0}
+        | {"score": t.score, "standard_error": ERROR, "best_epoch": t.epoch, "epochs_done": t.epoch, "seconds": 1.0}
         | {"memory_mb": 1.0, "ece": 0.0, "started": 0.0, "ended": 0.0}
         for t in trials
     ]

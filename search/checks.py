@@ -11,7 +11,7 @@ from rich.text import Text
 from analysis.reading.store import SERVERS, sqlite_file
 from ledger.events import Dataset
 from ledger.folder import new_folder
-from ledger.formatting import mask_secrets, plural
+from ledger.formatting import format_points, mask_secrets, plural
 from ledger.settings import Settings
 from search.arguments import check_store
 from search.display.terminal import make_console
@@ -139,7 +139,7 @@ class Checker:
         spec = self.request.space.baselines()[0].data
         data = load_checked(spec)
         self.remarks = [remark.sentence for remark in list_remarks(data)]
-        return _describe_data(identify(data, spec))
+        return self._describe_data(identify(data, spec))
 
     def _check_data_on_cluster(self) -> str:
         """Prepare each machine as a sweep would: it reads the data, the weights and the storage folder."""
@@ -152,10 +152,18 @@ class Checker:
             raise UserError(" ".join(problems))
         dataset = next((fact.dataset for fact in facts if fact.dataset), None)
         self.remarks = [*compare_versions(facts), *{fact.remark for fact in facts if fact.remark}]
-        about = f", {_describe_data(dataset)}" if dataset else ""
+        about = f", {self._describe_data(dataset)}" if dataset else ""
         return f"{plural(len(facts), 'machine')} can read it{about}"
 
+    def _describe_data(self, dataset: Dataset) -> str:
+        from analysis.effects.technique_effects import expect_reach
 
-def _describe_data(dataset: Dataset) -> str:
-    images = [f"{dataset[f'{part}_images']:,} {name}" for part, name in PARTS.items()]
-    return f"{dataset['name']} has {dataset['classes']} classes and {', '.join(images)} images"
+        search = self.request.space.search
+        images = ", ".join(f"{dataset[f'{part}_images']:,} {name}" for part, name in PARTS.items())
+        sentence = f"{dataset['name']} has {dataset['classes']} classes and {images} images"
+        if not search.maximise:
+            return sentence
+        reach = format_points(search.metric, expect_reach(int(dataset["val_images"] or 1), search.trials))
+        return (
+            f"{sentence}; with these, {plural(search.trials, 'trial')} hardly show effects of techniques below {reach}"
+        )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.sweep_scene.scene import NODES, Scene, find_workers
+from benchmarks.sweep_scene.scene import NODES, Driven, Scene, find_workers
 from ledger.file import Ledger
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
@@ -23,18 +23,27 @@ HARMLESS = {
 }
 
 
-def count_faults(scene: Scene, kills: int) -> dict[str, int]:
-    """Count the differences between the ledger, its replay, the trainers' logs and MLflow, and the processes left."""
-    events = scene.events()
-    space = SweepRecord(SweepFolder(scene.ledger.parent), events).space  # a sweep from a copy has no space.yaml
+def count_faults(scene: Scene, kills: int) -> Counter[str]:
+    """Count the differences between each ledger, its replay, the trainers' logs and MLflow, and the processes left."""
+    counts: Counter[str] = Counter()
+    for sweep in scene.sweeps:
+        counts.update(_count_faults(sweep, kills, scene.server.uri))
+    counts.update({"processes left": len(find_workers())})
+    return counts
+
+
+def _count_faults(sweep: Driven, kills: int, uri: str) -> dict[str, int]:
+    events = sweep.events()
+    record = SweepRecord(SweepFolder(sweep.ledger.parent), events)
+    space = record.space  # a sweep from a copy has no space.yaml
     trials = Trials(space.search.metric, events)
     arrived = Counter((event.trial, event.epoch) for event in events if event.event == "report")
-    replayed = Controller(space, Ledger(scene.ledger))
+    replayed = Controller(space, Ledger(sweep.ledger))
     begun: Counter[tuple[int, str]] = Counter()
     for trial in trials:
         # A lost head took the logs in its folder with it.
         own, copied = (
-            place.parent / "trials" / trial.name / "log.txt" for place in (scene.ledger, scene.copied_ledger)
+            place.parent / "trials" / trial.name / "log.txt" for place in (sweep.ledger, sweep.copied_ledger)
         )
         log = own if own.exists() else copied
         begun.update(
@@ -49,24 +58,23 @@ def count_faults(scene: Scene, kills: int) -> dict[str, int]:
         "beyond kills × running trials": max(0, twice - kills * NODES),
         "reports missing": sum(trial.epoch - sum(number == trial.number for number, _ in arrived) for trial in trials),
         "reports duplicated": arrived.total() - len(arrived),
-        "lines of a killed driver changed": int(events[: len(scene.kept)] != scene.kept),
+        "lines of a killed driver changed": int(events[: len(sweep.kept)] != sweep.kept),
         "wrong end states": sum(
             trial.state != ("completed" if trial.epoch == trial.epochs else "stopped") for trial in trials
         ),
         "decisions that differ from the replay": sum(
             (replayed.decisions[trial.number] == "stop") != (trial.state == "stopped") for trial in trials
         ),
-        **count_mlflow_faults(scene.server.uri, trials),
-        "processes left": len(find_workers()),
+        **count_mlflow_faults(uri, record.header.id, trials),
     }
 
 
-def count_mlflow_faults(uri: str, trials: Trials) -> dict[str, int]:
+def count_mlflow_faults(uri: str, sweep: str, trials: Trials) -> dict[str, int]:
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("technique-search")
-    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    runs = client.search_runs([experiment.experiment_id], f"tags.sweep_id = '{sweep}'", max_results=1000)
     children: dict[str, list[Any]] = {}
     for run in runs:
         children.setdefault(run.data.tags.get("trial", "parent"), []).append(run)

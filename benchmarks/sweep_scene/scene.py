@@ -1,4 +1,4 @@
-"""A sweep on a cluster of three nodes, with everything that it depends on; each part can be killed."""
+"""Sweeps that share a cluster of three nodes, with everything that they depend on; each part can be killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from ledger.file import read_events
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
-NAME = "chaos"
 NODES = 3
 DRAIN_SECONDS = 20  # time between the notice and the end of a node
 SPACE = """
@@ -36,10 +35,62 @@ search: {{trials: {trials}}}
 """
 
 
-class Scene:
-    """The sweep copies itself to a store, from which it is continued when its head node is lost with all its files."""
+class Driven:
+    """One sweep of a scene, and its driver; `kept` is what its ledger had when the last driver was killed."""
 
-    def __init__(self, folder: Path, trials: int, fast: bool, with_postgres: bool) -> None:
+    def __init__(self, scene: Scene, name: str) -> None:
+        self.scene, self.name = scene, name
+        self.kept: list[AnyEvent] = []
+
+    @property
+    def ledger(self) -> Path:
+        return self.scene.home / "sweeps" / self.name / "ledger.jsonl"
+
+    @property
+    def copied_ledger(self) -> Path:
+        return self.scene.store / self.name / "ledger.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.scene.folder / f"{self.name}.log"
+
+    def events(self) -> list[AnyEvent]:
+        return list(read_events(self.ledger)) if self.ledger.exists() else []
+
+    def has_ended(self) -> bool:
+        return self.driver.poll() is not None
+
+    def undelivered(self) -> int:
+        """Number of events that the last driver could not send to MLflow."""
+        return next((event.undelivered for event in reversed(self.events()) if event.event == "runs"), 0)
+
+    def start(self) -> None:
+        wait_until(self.scene.server.answers, "an answer of the MLflow server")
+        store = self.scene.store.as_uri()
+        arguments = ["run", "chaos.yaml", "--name", self.name, "--tracking-uri", self.scene.server.uri]
+        arguments += ["--copy-to", store]
+        if self.ledger.exists():
+            arguments = ["resume", self.name]
+        elif self.copied_ledger.exists():
+            arguments = ["resume", self.name, "--from", store]
+        arguments += ["--address", self.scene.cluster.address]
+        log = self.log.open("a")
+        self.driver = subprocess.Popen([*self.scene.command, *arguments], cwd=self.scene.home, stdout=log, stderr=log)
+
+    def restart(self) -> None:
+        """Restart a driver that ended by itself, and print its output, which shows the fault."""
+        print(self.log.read_text()[-2000:], file=sys.stderr, flush=True)
+        self.start()
+
+    def kill(self) -> None:
+        self.driver.kill()
+        self.driver.wait()
+
+
+class Scene:
+    """The sweeps copy themselves to a store, from which they go on when the head node is lost with all their files."""
+
+    def __init__(self, folder: Path, sweeps: int, trials: int, fast: bool, with_postgres: bool) -> None:
         self.folder, self.home = folder, folder / "head"
         self.home.mkdir()
         self.command = (
@@ -49,7 +100,7 @@ class Scene:
         )
         self.trials, self.with_postgres = trials, with_postgres
         self.store = folder / "store"
-        self.kept: list[AnyEvent] = []
+        self.sweeps = [Driven(self, f"chaos-{number}") for number in range(sweeps)]
         self.nodes: list[Any] = []
         self.parts = ExitStack()
 
@@ -64,8 +115,9 @@ class Scene:
             parts.callback(lambda: self.server.kill())
             self.start_cluster()
             parts.callback(lambda: self.cluster.shutdown())
-            self.start_driver()
-            parts.callback(lambda: self.driver.kill())
+            for sweep in self.sweeps:
+                sweep.start()
+                parts.callback(sweep.kill)
             self.parts = parts.pop_all()
         return self
 
@@ -82,23 +134,11 @@ class Scene:
         parts.callback(started.kill)
         return started
 
-    @property
-    def ledger(self) -> Path:
-        return self.home / "sweeps" / NAME / "ledger.jsonl"
+    def count_reports(self) -> int:
+        return sum(event.event == "report" for sweep in self.sweeps for event in sweep.events())
 
-    @property
-    def copied_ledger(self) -> Path:
-        return self.store / NAME / "ledger.jsonl"
-
-    def events(self) -> list[AnyEvent]:
-        return list(read_events(self.ledger)) if self.ledger.exists() else []
-
-    def has_ended(self) -> bool:
-        return self.driver.poll() is not None
-
-    def undelivered(self) -> int:
-        """Number of events that the last driver could not send to MLflow."""
-        return next((event.undelivered for event in reversed(self.events()) if event.event == "runs"), 0)
+    def have_ended(self) -> bool:
+        return all(sweep.has_ended() for sweep in self.sweeps)
 
     def start_cluster(self) -> None:
         from ray.cluster_utils import Cluster
@@ -108,36 +148,26 @@ class Scene:
         )
         self.nodes = [self.cluster.add_node(num_cpus=1) for _ in range(NODES - 1)]
 
-    def start_driver(self) -> None:
-        wait_until(self.server.answers, "an answer of the MLflow server")
-        arguments = ["run", "chaos.yaml", "--name", NAME, "--tracking-uri", self.server.uri]
-        arguments += ["--copy-to", self.store.as_uri()]
-        if self.ledger.exists():
-            arguments = ["resume", NAME]
-        elif self.copied_ledger.exists():
-            arguments = ["resume", NAME, "--from", self.store.as_uri()]
-        arguments += ["--address", self.cluster.address]
-        log = (self.folder / "driver.log").open("a")
-        self.driver = subprocess.Popen([*self.command, *arguments], cwd=self.home, stdout=log, stderr=log)
-
-    def restart_driver(self) -> None:
-        """Restart a driver that ended by itself, and print its output, which shows the fault."""
-        print((self.folder / "driver.log").read_text()[-2000:], file=sys.stderr, flush=True)
-        self.start_driver()
-
     def kill_driver(self) -> None:
-        self._end_driver()
-        self.kept = self.events()
-        self.start_driver()
+        """End the driver of the sweep that has had the fewest reports of those that run."""
+        running = [sweep for sweep in self.sweeps if not sweep.has_ended()]
+        sweep = min(running, key=lambda sweep: len(sweep.events()))
+        sweep.kill()
+        sweep.kept = sweep.events()
+        sweep.start()
 
     def kill_head(self) -> None:
-        """Lose the driver, the cluster and every file of the sweep except the copies in the store."""
-        self._end_driver()
+        """Lose the cluster, the drivers that run and every file of their sweeps except the copies in the store."""
+        running = [sweep for sweep in self.sweeps if not sweep.has_ended()]
+        for sweep in running:
+            sweep.kill()
         self.cluster.shutdown()
-        shutil.rmtree(self.home / "sweeps", ignore_errors=True)
-        self.kept = list(read_events(self.copied_ledger)) if self.copied_ledger.exists() else []
+        for sweep in running:
+            shutil.rmtree(sweep.ledger.parent, ignore_errors=True)
         self.start_cluster()
-        self.start_driver()
+        for sweep in running:
+            sweep.kept = list(read_events(sweep.copied_ledger)) if sweep.copied_ledger.exists() else []
+            sweep.start()
 
     def kill_worker(self) -> None:
         for worker in self._await_workers()[:1]:
@@ -179,12 +209,8 @@ class Scene:
         time.sleep(2)
         self.postgres.start()
 
-    def _end_driver(self) -> None:
-        self.driver.kill()
-        self.driver.wait()
-
     def _await_workers(self) -> list[psutil.Process]:
-        wait_until(lambda: find_workers() or self.has_ended(), "a worker")
+        wait_until(lambda: find_workers() or self.have_ended(), "a worker")
         return find_workers()
 
 

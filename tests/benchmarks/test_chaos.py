@@ -1,4 +1,4 @@
-"""Each kind of kill once, on a cluster of three nodes with an MLflow server."""
+"""Each kind of kill once, on a cluster of three nodes with an MLflow server, that two sweeps share."""
 
 from inspect import signature
 
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.timeout(1800)  # a cluster, a server and several driver
 
 
 @pytest.mark.cluster
-def test_a_sweep_survives_its_workers_nodes_servers_driver_and_head(tmp_path):
+def test_two_sweeps_survive_their_workers_nodes_servers_drivers_and_head(tmp_path):
     kills = ["worker", "node", "server", "drain", "join", "sigterm", "head", "driver"]
     if find_postgres():
         kills.insert(2, "postgres")
-    counts = run_chaos(tmp_path, kills, seed=3, fast=True)
+    counts = run_chaos(tmp_path, kills, sweeps=2, seed=3, fast=True)
     assert find_faults(counts, KINDS) == {}, counts
     assert [counts[kind] for kind in kills] == [1] * len(kills)
     assert counts["trials found"] == counts["trials expected"]

@@ -14,6 +14,7 @@ from analysis.effects.search_parameters import encode, list_levels, list_paramet
 from analysis.effects.technique_effects import (
     FEWEST_OF_LEVEL,
     NOT_ENOUGH,
+    expect_reach,
     fit_sweep,
     measure_effects,
     measure_importance,
@@ -245,6 +246,8 @@ def test_verdicts_agree_with_planted_effects():
     levels = verdict.find_seen(rows)
     small, large = levels[levels["size"] < 1], levels[levels["size"] > 2]
     assert small.seen.mean() < 0.3 < 0.7 < large.seen.mean()  # as `describe_reach` says
+    images = 0.8 * 0.2 / verdict.ERROR**2  # whose accuracy of 80 % has this standard error
+    assert expect_reach(images, 40) < table["report"]["width"] / 2 < 4 * expect_reach(images, 40)
 
 
 IN_OPTIONS = "averaging={choice: [{name: swa, lr_factor: null}, {name: swa, lr_factor: 0.3}, {name: none}]}"
