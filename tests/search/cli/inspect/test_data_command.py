@@ -51,6 +51,7 @@ def test_it_shows_classes_split_and_statistics_and_writes_a_picture(photos, tmp_
     for words in (
         "cät",
         "2 classes",
+        "On these validation images, an accuracy of 80 % has a standard error of 20.0 points.",
         "Shorter side 20 pixels",
         "random crop resized, flip 0.5, augmentation none, backend tensor (auto)",
     ):
