@@ -49,7 +49,7 @@ Scores = Mapping[str, Sequence[float]]  # by recipe: one score for each seed, in
 
 def score_noise(scores: Scores) -> Noise:
     """The noise between seeds in a recipe's score, pooled over the recipes."""
-    table = _table(scores)
+    table = np.array(list(scores.values()), dtype=float)
     left = table - table.mean(axis=1, keepdims=True)
     return _pool(left, len(table) * (table.shape[1] - 1), table)
 
@@ -59,14 +59,10 @@ def difference_noise(scores: Scores) -> Noise:
 
     The effect that a seed has on all recipes cancels. With two recipes, this is the noise of the paired t test.
     """
-    table = _table(scores)
+    table = np.array(list(scores.values()), dtype=float)
     left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     noise = _pool(left, (len(table) - 1) * (table.shape[1] - 1), table)
     return Noise(2**0.5 * noise.deviation, noise.freedom)
-
-
-def _table(scores: Scores) -> np.ndarray:
-    return np.array(list(scores.values()), dtype=float)
 
 
 def _pool(residuals: np.ndarray, freedom: int, scores: np.ndarray) -> Noise:

@@ -211,7 +211,7 @@ class Asha:
         score less well than expected, the share that passes it grows in proportion to √(1 − ρ²) / ρ, where ρ is their
         correlation. If each rung repeats the one before, the share falls, and most trials stop at the first rung.
         """
-        factors = [self._factor(together) for together in this.rungs.values()]
+        factors = [int(self.reduction_factor ** min(2, len(together))) for together in this.rungs.values()]
         plain = [1 / math.prod(factors[: position + 1]) for position in range(len(factors))]
         if self._evidence is None:
             return plain
@@ -239,10 +239,6 @@ class Asha:
         """Return the share of the trials at a rung that went on; one more counts as gone on."""
         arrived = len(self._scores.get(rung, []))
         return (arrived - self._stopped.get(rung, 0) + 1) / (arrived + 1)
-
-    def _factor(self, together: list[int]) -> int:
-        """Return n if one in n trials passes when these rungs are at the same epoch."""
-        return int(self.reduction_factor ** min(2, len(together)))
 
 
 def _count_places(arrived: int, share: float) -> int:

@@ -100,7 +100,7 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable
         if (member := _train(record, recipe, f"trial {name}", say, way_on, until)) is None:
             break
         pace = max(pace, (time.monotonic() - now) / usual)
-        if any(_are_equal(member.weights, other.weights) for other in trained):
+        if any(all(other.weights[key].equal(value) for key, value in member.weights.items()) for other in trained):
             continue  # such as a linear probe, to which a seed means nothing
         trained.append(member)
         names.append(name)
@@ -151,10 +151,6 @@ def _list_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
     rounds = product(range(MOST_MEMBERS), leaders)
     mirrored = {"flip_average": FlipAverage(enabled=True)} if recipe.flip.probability else {}
     return [(trial, own.model_copy(update={"seed": own.seed + more, **mirrored})) for more, (trial, own) in rounds]
-
-
-def _are_equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return all(value.equal(second[name]) for name, value in first.items())
 
 
 def _choices_of(recipe: Recipe) -> dict[str, object]:
