@@ -110,7 +110,7 @@ def test_a_later_export_adds_the_onnx_forms_of_an_ensemble(record, out, capsys):
     train_all(record, out)
     call("export", "tiny", "--int8")
     facts = read_facts(out)
-    assert facts["members"] == 3
+    assert facts["members"] == 4
     assert facts["onnx"]["largest_difference"] < 1e-3
     assert facts["int8"]["val_accuracy"] == pytest.approx(facts["int8"]["val_accuracy_float32"], abs=0.05)
 
