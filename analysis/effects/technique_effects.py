@@ -129,8 +129,8 @@ def interval(draws: np.ndarray) -> tuple[float, float]:
 def expect_reach(images: int, trials: int) -> float:
     """The size below which effects on an accuracy will hardly be seen, before any trial: validation `images`, `trials`.
 
-    It is the least that sweeps had: 4.5 standard errors of an accuracy of 80 %, over the root of the number of trials
-    (docs/report.md).
+    It is what most sweeps on photographs had: 4.5 standard errors of an accuracy of 80 %, over the root of the number of
+    trials; other sweeps had more (docs/report.md).
     """
     return 4.5 * (0.8 * 0.2 / (images * trials)) ** 0.5
 
