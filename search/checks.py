@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from analysis.reading.store import SERVERS, sqlite_file
+from analysis.report.sentences import expect_reach
 from ledger.events import Dataset
 from ledger.folder import new_folder
-from ledger.formatting import format_points, mask_secrets, plural
+from ledger.formatting import mask_secrets, plural
 from ledger.settings import Settings
 from search.arguments import check_store
 from search.display.terminal import make_console
@@ -156,14 +157,10 @@ class Checker:
         return f"{plural(len(facts), 'machine')} can read it{about}"
 
     def _describe_data(self, dataset: Dataset) -> str:
-        from analysis.effects.technique_effects import expect_reach
-
-        search = self.request.space.search
         images = ", ".join(f"{dataset[f'{part}_images']:,} {name}" for part, name in PARTS.items())
-        sentence = f"{dataset['name']} has {dataset['classes']} classes and {images} images"
-        if not search.maximise:
-            return sentence
-        reach = format_points(search.metric, expect_reach(int(dataset["val_images"] or 1), search.trials))
+        held_out, trials = dataset["val_images"], self.request.space.search.trials
+        assert isinstance(held_out, int)
         return (
-            f"{sentence}; with these, {plural(search.trials, 'trial')} hardly show effects of techniques below {reach}"
+            f"{dataset['name']} has {dataset['classes']} classes and {images} images; with these, {plural(trials, 'trial')} "
+            f"hardly show effects of techniques below {100 * expect_reach(held_out, trials):.1f} points of accuracy"
         )

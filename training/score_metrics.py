@@ -10,3 +10,8 @@ PEAKS = ("peak_memory_mb", "evaluation_memory_mb")  # of an epoch: the peaks of 
 def is_better(metric: str, value: float, than: float | None) -> bool:
     """Return whether `value` is better than `than` by this metric; every value is better than None."""
     return than is None or (value > than if metric in MAXIMISED else value < than)
+
+
+def usual_error(images: int) -> float:
+    """Return the standard error of an accuracy of 80 % on so many images."""
+    return float((0.8 * 0.2 / images) ** 0.5)

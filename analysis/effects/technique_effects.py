@@ -126,15 +126,6 @@ def interval(draws: np.ndarray) -> tuple[float, float]:
     return float(middle + WIDER * (low - middle)), float(middle + WIDER * (high - middle))
 
 
-def expect_reach(images: int, trials: int) -> float:
-    """The size below which effects on an accuracy will hardly be seen, before any trial: validation `images`, `trials`.
-
-    It is what most sweeps on photographs had: 4.5 standard errors of an accuracy of 80 %, over the root of the number of
-    trials; other sweeps had more (docs/report.md).
-    """
-    return 4.5 * (0.8 * 0.2 / (images * trials)) ** 0.5
-
-
 def judge(low: float, high: float) -> str:
     """The verdict on an effect, from the ends of its interval."""
     return "useful" if low > 0 else "harmful" if high < 0 else "no effect seen"

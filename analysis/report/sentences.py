@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ledger.formatting import format_points, format_score, plural
-from training.score_metrics import MAXIMISED
+from training.score_metrics import MAXIMISED, usual_error
 
 if TYPE_CHECKING:
     from analysis.effects.lead import Lead
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DIFFERENCE = 0.03  # a gain that most users would want to see
 ERRORS = 1.96  # standard errors of a difference, for 95 %
+REACH = 4.5  # standard errors over √trials, about as sweeps on photographs; on digits mostly more (docs/report.md)
 NORMAL_90 = 1.645  # half the 90 % interval of a normal value, in standard errors
 
 
@@ -106,3 +107,8 @@ def describe_images(sweep: Sweep) -> str | None:
 
 def _round(count: float) -> int:
     return int(round(count, 1 - math.floor(math.log10(count)))) if count >= 1 else 1
+
+
+def expect_reach(images: int, trials: int) -> float:
+    """Below which size effects on an accuracy will hardly be seen: an estimate before any trial has run."""
+    return REACH * usual_error(images) / math.sqrt(trials)

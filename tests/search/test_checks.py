@@ -36,7 +36,7 @@ def test_a_sweep_that_can_start_passes_every_check_and_leaves_no_file(home):
     assert found["machines"].sentence.startswith("laptop with 4 CPUs and 0 GPUs; 4 trials at the same time, 1 CPU each")
     assert found["data"].sentence.startswith("digits has 10 classes and 64 training")
     assert found["data"].sentence.endswith(
-        "; with these, 16 trials hardly show effects of techniques below 2.4 points."
+        "; with these, 16 trials hardly show effects of techniques below 2.4 points of accuracy."
     )
     assert list(home.iterdir()) == []
 

@@ -14,7 +14,6 @@ from analysis.effects.search_parameters import encode, list_levels, list_paramet
 from analysis.effects.technique_effects import (
     FEWEST_OF_LEVEL,
     NOT_ENOUGH,
-    expect_reach,
     fit_sweep,
     measure_effects,
     measure_importance,
@@ -24,6 +23,7 @@ from analysis.report.cautions import list_cautions
 from analysis.report.choices import name_choice
 from analysis.report.findings import find, measure_savings
 from analysis.report.plots.course_plots import pareto_front
+from analysis.report.sentences import expect_reach
 from analysis.report.sweep_data import collect_sweep
 from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
