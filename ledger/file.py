@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ledger.events import KINDS, AnyEvent, SweepStarted, decode, encode
 from ledger.folder import SweepFolder
-from ledger.stand_ins import stand_in
+from ledger.placeholders import add_placeholders
 from training.errors import UserError
 from training.process.text_files import open_new, parse_json
 
@@ -88,7 +88,7 @@ def first_line(time: float) -> bytes:
 def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = None) -> Iterator[AnyEvent]:
     """Read the events of a ledger, or of the copy of one from an MLflow store.
 
-    With `missing`, parts of plugins that are not loaded are read by stand-ins, and their names added to that set. Lines that
+    With `missing`, parts of plugins that are not loaded are read by placeholders, and their names added to that set. Lines that
     are damaged or incomplete are left out with one warning, and so are events of a kind that this version does not know.
     """
     try:
@@ -108,7 +108,7 @@ def _decode(
     unknown, damaged, number = Counter[str](), list[str](), 1
     for number, line in lines:
         if missing is not None:
-            missing |= stand_in(line)
+            missing |= add_placeholders(line)
         if event := try_decode(line):
             yield event
         elif kind := _find_unknown_kind(line):

@@ -25,8 +25,8 @@ from ledger.events import (
 )
 from ledger.file import Ledger, find_header, read_events
 from ledger.folder import SweepFolder, describe_loss
+from ledger.placeholders import describe_missing
 from ledger.settings import Settings
-from ledger.stand_ins import describe_missing
 from ledger.trials import UNFINISHED, Trial, Trials
 from spaces.load import parse_recorded_space
 from spaces.space import Space
@@ -45,7 +45,7 @@ class SweepRecord:
 
     @classmethod
     def open(cls, folder: SweepFolder, *, only_shown: bool = False) -> SweepRecord:
-        """Read a sweep's ledger. If it is `only_shown`, parts of plugins that are not loaded are read by stand-ins."""
+        """Read a sweep's ledger. If it is `only_shown`, parts of plugins that are not loaded are read by placeholders."""
         if not folder.ledger.is_file():
             raise UserError(describe_loss(folder))
         record = cls(folder, [])
@@ -188,7 +188,7 @@ class SweepRecord:
         raise UserError(f"{option}{text[:100] or repr(text)}: {self.name} has no such trial. It has {last}.")
 
     def refuse_missing(self) -> None:
-        """Refuse what trains or builds a model, where parts were read by stand-ins."""
+        """Refuse what trains or builds a model, where parts were read by placeholders."""
         if self.missing:
             raise UserError(
                 f"{self.name}: this sweep has the {', '.join(sorted(self.missing))}, of a plugin that is not loaded: give its "

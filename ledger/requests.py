@@ -55,7 +55,7 @@ def receive_requests(folder: SweepFolder) -> Iterator[AnyRequest]:
             )
 
 
-def take_in(folder: SweepFolder, ledger: Ledger) -> None:
+def ingest(folder: SweepFolder, ledger: Ledger) -> None:
     """Append the requests that came too late for the last driver to the ledger."""
     known = {event.request for event in ledger.events if isinstance(event, REQUESTS)}
     for event in receive_requests(folder):

@@ -127,7 +127,12 @@ class DriverOptions:
     max_concurrent: Annotated[
         int | None, typer.Option(help="Maximum concurrent trials; the autoscaler sees pending ones.")
     ] = None
-    accelerator: Annotated[str | None, typer.Option(help="Type of GPU that trials need, such as `A100`.")] = None
+    accelerator: Annotated[
+        str | None,
+        typer.Option(
+            help="What trials need of a machine: a type of GPU, such as `A100`, a resource or a label `KEY=VALUE`."
+        ),
+    ] = None
     address: Annotated[str | None, ADDRESS] = None
     storage: Annotated[Path | str, STORAGE_FOLDER] = STORAGE
     follow: Annotated[bool, FOLLOW] = False

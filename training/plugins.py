@@ -15,7 +15,7 @@ from types import ModuleType
 
 from training.errors import OWN_FILES, UserError, describe_error
 from training.plugin_kinds import BASES, find_kinds, forget_kinds, is_kind, register
-from training.recipe import STAND_IN, Recipe
+from training.recipe import PLACEHOLDER, Recipe
 
 GROUP = "technique_search.techniques"  # entry points of packages
 
@@ -33,7 +33,7 @@ _files: dict[str, PluginFile] = {}  # by the hash of the text
 
 def load(files: Iterable[str | Path] = ()) -> None:
     """Add what installed packages and these files define to the recipes of this process."""
-    Recipe.forget_plugins(STAND_IN)  # of a sweep that this process has shown before
+    Recipe.forget_plugins(PLACEHOLDER)  # of a sweep that this process has shown before
     for point in entry_points(group=GROUP):
         _load_package(point)
     for file in files:

@@ -69,7 +69,7 @@ AFTER_A_NEW_FIELD: list[Callable[[], object]] = []
 # has does not make it unreadable.
 RECORDED = {"recorded": True}
 
-STAND_IN = "not loaded"  # in place of version and hash, of a part that is only shown; see `ledger.stand_ins`
+PLACEHOLDER = "not loaded"  # in place of version and hash, of a part that is only shown; see `ledger.placeholders`
 
 
 class Recipe(Part):
@@ -276,7 +276,7 @@ Recipe.find_kinds()
 def find_other_code(values: object, *, is_recorded: bool = False) -> str | None:
     """Return a sentence if values use something that is not bundled and not loaded, or has another source.
 
-    In values from a ledger, `is_recorded`, it may have a stand-in.
+    In values from a ledger, `is_recorded`, it may have a placeholder.
     """
     for field, part in values.items() if isinstance(values, Mapping) else ():
         recorded = part.get(CODE) if isinstance(part, Mapping) else None
@@ -287,9 +287,9 @@ def find_other_code(values: object, *, is_recorded: bool = False) -> str | None:
             name = part.get(FAMILIES[field].key if field in FAMILIES else "name")
             key, what = f"{field}.{name}", f"{field} {name}"
         here = Recipe.plugins().get(key)
-        if here == STAND_IN and is_recorded:
+        if here == PLACEHOLDER and is_recorded:
             continue
-        if here in (None, STAND_IN) and not (here is None and key == field and field in Recipe.model_fields):
+        if here in (None, PLACEHOLDER) and not (here is None and key == field and field in Recipe.model_fields):
             return f"This recipe has the {what} ({recorded}): give its file with --plugin FILE, or install its package."
         if here not in (None, recorded):
             return (

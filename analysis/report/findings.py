@@ -77,10 +77,10 @@ def refuse_unfinished(sweep: Sweep) -> None:
     """Refuse a sweep without a completed trial: no effect can be measured."""
     if not len(sweep.completed):
         is_running, is_over = sweep.state == "running", sweep.state == "completed"
-        way_on = f"Continue with: sweep resume {sweep.called}{' --trials 10' if is_over else ''}."
+        hint = f"Continue with: sweep resume {sweep.called}{' --trials 10' if is_over else ''}."
         raise UserError(
             f"{sweep.name}: none of its {len(sweep.trials)} trials has completed, so there is nothing to compare. "
-            f"{'Wait for it.' if is_running else way_on}"
+            f"{'Wait for it.' if is_running else hint}"
         )
 
 

@@ -39,7 +39,7 @@ NEAR = 1.5  # standard errors of the best score that another member may be behin
 
 @dataclass(frozen=True)
 class Trained:
-    """A training on training and validation images: its resolved recipe, the weights of its last epoch, and its CPU threads."""
+    """A training: its resolved recipe, its weights, and its CPU threads."""
 
     recipe: Recipe
     weights: dict[str, torch.Tensor]
@@ -54,7 +54,7 @@ def train_release(
     say: Callable[[str], None],
     *,
     headline: str,
-    way_on: str,
+    hint: str,
     test: TestScored | None,
 ) -> bool:
     """Train a trial's recipe on training and validation images, and export the model to `out`.
@@ -64,7 +64,7 @@ def train_release(
     Raises:
         Interrupted: a signal ended it.
     """
-    trained = _train(record, _read_recipe(record, trial), describe_trial(record, trial), say, way_on)
+    trained = _train(record, _read_trained(record, trial).recipe, describe_trial(record, trial), say, hint)
     if trained is None:
         return False
     _export([trained], {**source_of(record, trial, test, trained.classes), "finding": headline}, out)
@@ -74,82 +74,105 @@ def train_release(
 def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable[[str], None], headline: str) -> None:
     """Train the leaders on training and validation images while there is time; export the mean of their probabilities.
 
-    The first takes the place of the winner's export as soon as it is trained; with others, it is kept beside. The mean of
-    several trainings is better than one (Lakshminarayanan et al. 2017), most where their recipes differ (Wenzel et al.
-    2020).
+    Where there is time for fewer than three, those that the search has trained fill it up. The first training alone is
+    kept beside. The mean of several trainings is better than one (Lakshminarayanan et al. 2017), most where their recipes
+    differ (Wenzel et al. 2020).
 
     Raises:
         Interrupted: a signal ended it. The exports have what was trained before.
     """
     check_out(single := place_export(f"{out.name}-single", record))
-    began, way_on = time.monotonic(), f"{out} has the model without the images of the validation."
+    began, hint = time.monotonic(), f"{out} has the model without the images of the validation."
     until = began + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
+    leaders = _list_leaders(record)
+    # The weights of snapshots are an ensemble already, and a linear probe on more images is the same model.
+    searched = [
+        leader for leader in leaders if leader[1].recipe.linear_probe.trains and not leader[1].recipe.snapshots.is_on
+    ]
     trained: list[Trained] = []
     names: list[str] = []
     pace = 0.0  # seconds of a training here for each second of its trial
-    members = _list_members(record)
-    first = members[0][0]
+    first = leaders[0][0]
     if first is not record.trials.best():
         say(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
-    for trial, recipe in members:
+    for trial, recipe in _list_members(leaders):
         now, usual = time.monotonic(), trial.reports[-1].worker_seconds or 1.0
         if len(trained) == MOST_MEMBERS or now + pace * usual > began + seconds:
             continue  # one that comes later may be quicker
         shutil.rmtree(record.folder.path / "final", ignore_errors=True)  # that of another training
         name = trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
-        if (member := _train(record, recipe, f"trial {name}", say, way_on, until)) is None:
+        if (member := _train(record, recipe, f"trial {name}", say, hint, until)) is None:
             break
         pace = max(pace, (time.monotonic() - now) / usual)
-        if any(all(other.weights[key].equal(value) for key, value in member.weights.items()) for other in trained):
+        if _is_among(member, trained):
             continue  # such as a linear probe, to which a seed means nothing
         trained.append(member)
         names.append(name)
         source = source_of(record, first, None, member.classes)
         if first is record.trials.best():
             source["finding"] = headline
-        way_on = f"{out} has that model; its score is from before, because validation images are now in its training."
-        if len(trained) == 2:
+        hint = f"{out} has that model; its score is from before, because validation images are now in its training."
+        others = [leader for leader in searched if not _is_among(leader[1], trained)]
+        filling = others[: max(0, MEMBERS - len(trained))]
+        joined = [*trained, *(kept for _, kept in filling)]
+        if joined[1:]:
             _export(trained[:1], source, single)
-        if trained[1:]:
-            source["ensemble"] = names
+            source["ensemble"] = [*names, *(f"{trial.name} as searched" for trial, _ in filling)]
             mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
-            way_on = (
-                f"{out} has the mean of {len(names)} models (trials {', '.join(names)}{mirrored}), which is usually better "
-                f"than one, and {passes * len(names)} times slower; {single} has the first alone. The score is from before, "
-                "because validation images are now in the training."
+            hint = (
+                f"{out} has the mean of {len(joined)} models (trials {', '.join(source['ensemble'])}{mirrored}), which is "
+                f"usually better than one, and {passes * len(joined)} times slower; {single} has the first alone. The score "
+                "is from before, because validation images are now in the training."
             )
-        _export(trained, source, out)
-    say(way_on)
+        _export(joined, source, out)
+    say(hint)
     shutil.rmtree(record.folder.path / "final", ignore_errors=True)
 
 
-def _list_members(record: SweepRecord) -> list[tuple[Trial, Recipe]]:
-    """Return trials to train, with their resolved recipes: the best, and others of its architecture near it.
+def _is_among(member: Trained, others: Sequence[Trained]) -> bool:
+    return any(all(other.weights[key].equal(value) for key, value in member.weights.items()) for other in others)
 
-    Each differs from those before in a choice, not in strengths alone: what differs makes other mistakes, so its mean is
-    better (docs/benchmarks.md). Then the same follow with other seeds. A linear probe that is ahead of a fine-tuning by
-    less than a standard error was lucky, as more images help the fine-tuning more. Where the best trained on mirrored
-    images, all predict them too.
+
+def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
+    """Return the best trial, and others of its architecture near it, with their weights, as long as these are kept.
+
+    A linear probe that is ahead of a fine-tuning by less than a standard error was lucky, as more images help the
+    fine-tuning more.
     """
     ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
     lead, error = ranked[0].score or 0.0, ranked[0].standard_error
     tuned = [trial for trial in ranked if trial.recipe.linear_probe.trains]
     if tuned and abs(lead - (tuned[0].score or 0.0)) <= error:
         ranked = tuned
-    best, *others = ranked
-    recipe = _read_recipe(record, best)
-    if recipe.snapshots.is_on:  # it is an ensemble already
-        return [(best, recipe)]
-    leaders = [(best, recipe)]
-    for trial in others:
-        saved, _ = read_weights(record, trial)
-        if saved is None or abs((best.score or 0.0) - (trial.score or 0.0)) > NEAR * best.standard_error:
+    best = ranked[0]
+    leaders = [(best, _read_trained(record, best))]
+    for trial in ranked[1:]:
+        if abs((best.score or 0.0) - (trial.score or 0.0)) > NEAR * best.standard_error:
             break
-        own = read_recipe(saved["recipe"])
-        if _is_alike(recipe, own) and _choices_of(own) not in [_choices_of(each) for _, each in leaders]:
-            leaders.append((trial, own))
-    rounds = product(range(MOST_MEMBERS), leaders)
-    mirrored = {"flip_average": FlipAverage(enabled=True)} if recipe.flip.probability else {}
+        try:
+            kept = _read_trained(record, trial)
+        except UserError:  # only the best few have weights
+            break
+        if _is_alike(leaders[0][1].recipe, kept.recipe):
+            leaders.append((trial, kept))
+    return leaders
+
+
+def _list_members(leaders: Sequence[tuple[Trial, Trained]]) -> list[tuple[Trial, Recipe]]:
+    """Return trials to train, with their resolved recipes: of the leaders those that differ in a choice, best first.
+
+    Strengths alone are no difference: what differs makes other mistakes, so its mean is better (docs/benchmarks.md). Then
+    the same follow with other seeds. Where the best trained on mirrored images, all predict them too.
+    """
+    best = leaders[0][1].recipe
+    if best.snapshots.is_on:  # it is an ensemble already
+        return [(leaders[0][0], best)]
+    members: list[tuple[Trial, Recipe]] = []
+    for trial, kept in leaders:
+        if _choices_of(kept.recipe) not in [_choices_of(recipe) for _, recipe in members]:
+            members.append((trial, kept.recipe))
+    rounds = product(range(MOST_MEMBERS), members)
+    mirrored = {"flip_average": FlipAverage(enabled=True)} if best.flip.probability else {}
     return [(trial, own.model_copy(update={"seed": own.seed + more, **mirrored})) for more, (trial, own) in rounds]
 
 
@@ -165,15 +188,15 @@ def _is_alike(first: Recipe, second: Recipe) -> bool:
     return all(getattr(first, name) == getattr(second, name) for name in same)
 
 
-def _read_recipe(record: SweepRecord, trial: Trial) -> Recipe:
+def _read_trained(record: SweepRecord, trial: Trial) -> Trained:
     saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}), so it cannot be released.")
-    return read_recipe(saved["recipe"])
+    return Trained(read_recipe(saved["recipe"]), saved["state_dict"], tuple(saved["classes"]), record.driver.threads)
 
 
 def _train(
-    record: SweepRecord, recipe: Recipe, name: str, say: Callable[[str], None], way_on: str, until: float = math.inf
+    record: SweepRecord, recipe: Recipe, name: str, say: Callable[[str], None], hint: str, until: float = math.inf
 ) -> Trained | None:
     """Train on the images of both parts; None if it diverged, or had no time until `until` of the monotonic clock."""
     import torch
@@ -195,7 +218,7 @@ def _train(
             release=True,
         )
         if interrupted():
-            raise Interrupted(interrupted.number or signal.SIGINT, way_on)
+            raise Interrupted(interrupted.number or signal.SIGINT, hint)
     if outcome.state != "completed":
         return None
     weights = read_checkpoint(folder / "best.ckpt")["state_dict"]

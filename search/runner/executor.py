@@ -139,7 +139,7 @@ def _make_input(work: Work, trial: Trial) -> TrialInput:
         gpus=demand.gpus,
         crashes=trial.crashes,
         resources=demand.resources,
-        avoided=capacity.avoided,
+        selector=capacity.selector,
         is_new=trial.resumes == 0,
         copy=f"{copy_to}/{work.folder.name}/trials/{trial.name}" if copy_to else "",
     )

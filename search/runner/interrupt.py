@@ -23,15 +23,15 @@ CLEAN_UP_SECONDS = 5.0
 
 
 class Interrupted(BaseException):
-    """A signal ended the command; `way_on` is a sentence with the command that continues.
+    """A signal ended the command; `hint` is a sentence with the command that continues.
 
     This is neither an `Exception` nor a `KeyboardInterrupt`, because libraries catch those and continue or exit.
     """
 
-    def __init__(self, number: int, way_on: str = "") -> None:
+    def __init__(self, number: int, hint: str = "") -> None:
         self.number = number
-        self.way_on = way_on
-        super().__init__(f"ended by {NAMES.get(signal.Signals(number), number)}. {way_on}".strip())
+        self.hint = hint
+        super().__init__(f"ended by {NAMES.get(signal.Signals(number), number)}. {hint}".strip())
 
     @property
     def exit_code(self) -> int:

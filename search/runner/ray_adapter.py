@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial as RayTrial
 
-NODE_ID = "ray.io/node-id"  # Ray's label of each node
-
 
 class _Unpickled:
     """Ray pickles and copies its searchers and schedulers; these must stay single objects, because of their open files."""
@@ -166,8 +164,8 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         return ""
 
 
-def make_placing(node_id: str = NODE_ID) -> Callable[[dict[str, Any]], PlacementGroupFactory]:
-    """Return a function for what a trial demands from Ray: its resources, on none of the nodes that it must avoid.
+def make_placing() -> Callable[[dict[str, Any]], PlacementGroupFactory]:
+    """Return a function for what a trial demands from Ray: its resources, on a node with the labels that it needs.
 
     Ray sends that function to the workers. As a nested one it is pickled by value, as in `bootstrap`.
     """
@@ -175,8 +173,7 @@ def make_placing(node_id: str = NODE_ID) -> Callable[[dict[str, Any]], Placement
     def place(config: dict[str, Any]) -> PlacementGroupFactory:
         from ray.tune import PlacementGroupFactory
 
-        avoided = {node_id: f"!in({', '.join(config['avoided'])})"} if config["avoided"] else {}
-        return PlacementGroupFactory([config["resources"]], bundle_label_selector=[avoided])
+        return PlacementGroupFactory([config["resources"]], bundle_label_selector=[config["selector"]])
 
     return place
 

@@ -75,13 +75,13 @@ def train_single(
     say(f"Training {source} on {plural(resources.threads, 'CPU thread')}, {resources.device}.")
     if remarks := summarise_remarks(list_remarks(data), recipe.data):
         say(remarks)
-    way_on = f"To continue, run the command again with --out {out}"
+    hint = f"To continue, run the command again with --out {out}"
     try:
         outcome = _train(recipe, out, metric, score, resources, tracking, say)
     except Interrupted as end:
         tracking(TrialEnded(trial=0, state="interrupted"))
         tracking.close("interrupted", at_most_seconds=URGENT_CLOSE_SECONDS)
-        raise Interrupted(end.number, way_on) from None
+        raise Interrupted(end.number, hint) from None
     except BaseException:
         tracking(TrialEnded(trial=0, state="failed", reason="the training did not start"))
         tracking.close("failed")
@@ -92,7 +92,7 @@ def train_single(
         raise typer.Exit(1)
     if outcome.state == "stopped":
         say(f"Interrupted after {plural(len(outcome.reports), 'epoch')}.")
-        raise Interrupted(signal.SIGINT, way_on)
+        raise Interrupted(signal.SIGINT, hint)
     _export(outcome, out, metric, resources.threads, tracking.run_ids.get(0))
     say(f"Wrote {out}: recipe.yaml, model.safetensors, summary.json.")
 

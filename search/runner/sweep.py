@@ -15,7 +15,7 @@ from ledger.events import AnyEvent, Dataset, Extension, SettingsChanged, SweepSt
 from ledger.file import Ledger
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
-from ledger.requests import take_in
+from ledger.requests import ingest
 from ledger.settings import Settings
 from ledger.trials import UNFINISHED
 from ledger.trust import DEBUG, trust
@@ -119,7 +119,7 @@ def resume_sweep(
         masked = replace(settings, address=before.address if settings.address == DEBUG else settings.address).masked()
         is_moved = masked.tracking_uri != before.tracking_uri
         wanted: list[AnyEvent] = [SettingsChanged(settings=masked)] if masked != before else []
-        take_in(folder, ledger)
+        ingest(folder, ledger)
         if more_trials:
             if record.replication is not None:
                 raise UserError(f"{folder.name} is a replication with a fixed list of trials, and cannot be extended.")

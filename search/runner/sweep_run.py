@@ -65,7 +65,7 @@ class SweepRun:
         self.is_waiting = False  # for the workers, after Ctrl-C
         self.undelivered = 0
         self.shown = ExitStack()  # what shows the trials
-        self._way_on = f"Continue with: sweep resume {folder.called}"
+        self._hint = f"Continue with: sweep resume {folder.called}"
 
     def run(self) -> SweepEnd:
         """Run the sweep to its end.
@@ -80,7 +80,7 @@ class SweepRun:
             state = self._close()
         self._refuse_failure(crash)
         if self.request.is_hurried and state != "completed":
-            raise Interrupted(self.request.number or signal.SIGTERM, self._way_on)
+            raise Interrupted(self.request.number or signal.SIGTERM, self._hint)
         is_lost = isinstance(crash, RayLost) and state == "interrupted" and not self.request()
         record = SweepRecord(self.folder, self.controller.ledger.events)
         return SweepEnd(record, state, self.undelivered, is_lost, self._seconds_for_last())
@@ -223,9 +223,9 @@ class SweepRun:
                 "except for its runs in MLflow."
             )
         if fatal:
-            raise UserError(f"{fatal}. The sweep ended; all results are kept. Solve this problem first. {self._way_on}")
+            raise UserError(f"{fatal}. The sweep ended; all results are kept. Solve this problem first. {self._hint}")
         if isinstance(crash, Exception):
-            crash.add_note(f"This is an error in the program. All earlier results are kept. {self._way_on}")
+            crash.add_note(f"This is an error in the program. All earlier results are kept. {self._hint}")
             raise crash
 
     def _seconds_for_last(self) -> float | None:

@@ -71,7 +71,7 @@ class TrialInput:
     gpus: float
     crashes: int  # number of workers of this trial that died by themselves
     resources: dict[str, float]  # what it demands, as Ray counts it
-    avoided: list[str]  # ids of the nodes where it must not run
+    selector: dict[str, str]  # what the labels of its node must be, in Ray's words
     is_new: bool = True  # whether no worker has had it before
     copy: str = ""  # URI of the folder that gets its checkpoints, if any
 

@@ -17,7 +17,7 @@ from training.data.pipelines.loaders import Loaders
 from training.data.pipelines.sampling import ShareBatches
 from training.features.split import NoSplit, split_model
 from training.features.stored import FeatureMaker, SwitchedLoader
-from training.features.taught import TaughtLogits, WholeTeacher
+from training.features.teacher_logits import TeacherLogits, WholeTeacher
 from training.loop.checkpoint import read_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.stopwatch import Stopwatch
@@ -101,7 +101,7 @@ class FeatureUse(pl.Callback):
         recipe, images = self.classifier.recipe, len(self.data.train)
         if changing := find_random_input(self.classifier):
             return changing
-        if self.classifier.plan.lesson and self.classifier.taught is None:
+        if self.classifier.plan.lesson and self.classifier.teacher_logits is None:
             return "the teacher of distillation needs its images"
         # The whole level, also of a resumed training, which then makes the same choice.
         milestones = [0, *recipe.unfreeze.milestones, recipe.epochs]
@@ -149,5 +149,5 @@ def store_logits(classifier: Classifier, data: ImageData, batches: ShareBatches,
     maker = FeatureMaker(WholeTeacher(teacher), recipe, plan.device, workers)
     plain = recipe.without("evaluation_size")  # the training's size of images
     if maker.fits(data.train, plain):
-        classifier.taught = TaughtLogits(maker.make(data.train, plain), batches)
+        classifier.teacher_logits = TeacherLogits(maker.make(data.train, plain), batches)
         logger.info("The teacher's logits are stored (%d MB).", maker.size_of(data.train, plain) >> 20)

@@ -28,7 +28,7 @@ from training.techniques.loss.losses import criterion_of
 from training.techniques.optimization.accumulation import weigh_batches
 
 if TYPE_CHECKING:
-    from training.features.taught import TaughtLogits
+    from training.features.teacher_logits import TeacherLogits
 
 
 class SecondPass:
@@ -82,7 +82,7 @@ class Classifier(pl.LightningModule):
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
         self.second_pass = SecondPass(self.model, plan.find_worst_point) if plan.find_worst_point else None
         self.split: Split | None = None  # set while batches hold features in place of images
-        self.taught: TaughtLogits | None = None  # set while the logits of a teacher are stored
+        self.teacher_logits: TeacherLogits | None = None  # set while the logits of a teacher are stored
         self.passes: RecordedPasses | None = None  # set where they can be recorded
         self.feature_passes = self.image_passes = 0  # in this epoch
         self.train()  # Lightning keeps the modes from the start of a fit
@@ -148,8 +148,8 @@ class Classifier(pl.LightningModule):
         # Lightning's GradientAccumulationScheduler does only this; the weights of the last group are added here.
         self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
         self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step, self.plan.rank)
-        if self.taught:
-            self.taught.begin(self.current_epoch)
+        if self.teacher_logits:
+            self.teacher_logits.begin(self.current_epoch)
         self.loss_sum: torch.Tensor | float = 0.0
         self.image_count = self.feature_passes = self.image_passes = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
@@ -161,24 +161,26 @@ class Classifier(pl.LightningModule):
         if isinstance(images, torch.Tensor):
             images, targets = change_batch(self.plan, images, targets)
         lesson = self.plan.lesson
-        taught: torch.Tensor | None = None
-        if self.taught:
-            taught = upload(self.taught.of(batch_index), self.device)
+        teacher_logits: torch.Tensor | None = None
+        if self.teacher_logits:
+            teacher_logits = upload(self.teacher_logits.of(batch_index), self.device)
         elif lesson and isinstance(images, torch.Tensor):
-            taught = lesson.teacher.predict(images)
+            teacher_logits = lesson.teacher.predict(images)
         logits = self(images)
-        loss = self.loss_of(logits, targets, taught)
+        loss = self.loss_of(logits, targets, teacher_logits)
         # A mixed image counts as one of the class with the larger share.
         classes = targets if targets.dim() == 1 else targets.argmax(1)
         self.correct = self.correct + (logits.detach().argmax(1) == classes).sum()
         self._record(loss.detach(), len(targets), batch_index)
         if self.second_pass:
-            loss = self.second_pass.compute(loss, lambda: self.loss_of(self(images), targets, taught))
+            loss = self.second_pass.compute(loss, lambda: self.loss_of(self(images), targets, teacher_logits))
         return loss * self.loss_weights[batch_index]
 
-    def loss_of(self, logits: torch.Tensor, targets: torch.Tensor, taught: torch.Tensor | None) -> torch.Tensor:
+    def loss_of(self, logits: torch.Tensor, targets: torch.Tensor, teacher_logits: torch.Tensor | None) -> torch.Tensor:
         loss = self.criterion(logits, targets)
-        return loss if taught is None or self.plan.lesson is None else self.plan.lesson.join(loss, logits, taught)
+        if teacher_logits is not None and self.plan.lesson is not None:
+            loss = self.plan.lesson.join(loss, logits, teacher_logits)
+        return loss
 
     def on_after_backward(self) -> None:
         if self.second_pass:

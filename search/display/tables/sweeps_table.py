@@ -64,8 +64,8 @@ def describe_sweeps(folders: Iterable[SweepFolder]) -> tuple[list[SweepRow], lis
             rows.append(_describe(record))
             if record.state == "completed" and (count := record.added_since):
                 waits, them = ("waits", "it") if count == 1 else ("wait", "them")
-                way_on = f"Train {them} with: sweep resume {record.called}"
-                problems.append(f"{record.name}: {plural(count, 'trial')} {waits}. {way_on}")
+                hint = f"Train {them} with: sweep resume {record.called}"
+                problems.append(f"{record.name}: {plural(count, 'trial')} {waits}. {hint}")
             problems += [f"{folder.name}: {record.without_plugins}"] if record.missing else []
         except UserError as error:
             reason = str(error)

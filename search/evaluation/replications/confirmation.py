@@ -183,8 +183,8 @@ def train_final(replicated: Replicated, confirmation: Confirmation, say: Callabl
     record, trial = replicated.record, _find_trial(replicated, confirmation.winner.label)
     out = place_export(f"{replicated.event.of}-final", record)
     headline = judge(confirmation.metric, confirmation.winner)
-    way_on = f"Continue with: sweep confirm {replicated.source.called} --final"
-    if not train_release(record, trial, out, say, headline=headline, way_on=way_on, test=record.test):
+    hint = f"Continue with: sweep confirm {replicated.source.called} --final"
+    if not train_release(record, trial, out, say, headline=headline, hint=hint, test=record.test):
         raise UserError(
             f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
             f"release. The confirmed model is the best there is: {place_export(record.name, record)}."

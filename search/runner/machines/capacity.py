@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from search.runner.machines.cluster import ACCELERATOR, Node
+from search.runner.machines.cluster import ACCELERATOR, NODE_ID, Node
 from search.runner.machines.sharing import SharedCluster
 from training.errors import UserError
 
@@ -16,11 +16,11 @@ LOOK_SECONDS = 1.0  # between two looks at the list of nodes
 
 @dataclass(frozen=True)
 class Demand:
-    """The CPUs and GPUs of one trial, and the type of GPU that it needs, if any."""
+    """The CPUs and GPUs of one trial, and what else its node must offer, if anything, as in `Node.offers`."""
 
     cpus: float
     gpus: float
-    accelerator: str | None = None
+    needs: str | None = None
 
     @property
     def devices(self) -> int:
@@ -30,13 +30,19 @@ class Demand:
     @property
     def resources(self) -> dict[str, float]:
         """The resources of one trial, as Ray counts them."""
-        accelerator = {f"{ACCELERATOR}{self.accelerator}": 0.001} if self.accelerator else {}
+        needs = {self.needs: 0.001} if self.needs and "=" not in self.needs else {}
         gpus = {"GPU": self.gpus} if self.gpus else {}
-        return {"CPU": self.cpus, **gpus, **accelerator}
+        return {"CPU": self.cpus, **gpus, **needs}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The label that its node must have, if any."""
+        key, is_label, value = (self.needs or "").partition("=")
+        return {key: value} if is_label else {}
 
     def slots_on(self, node: Node) -> int:
         """The number of trials that fit on a node at the same time."""
-        if self.accelerator and node.accelerator != self.accelerator:
+        if self.needs and self.needs not in node.offers:
             return 0
         # 1e-9: three times a third of a GPU is a GPU.
         by_gpus = (node.gpus + 1e-9) // self.gpus if self.gpus else node.cpus
@@ -52,19 +58,22 @@ def plan_demand(
     """Return the demand of each trial: by default one GPU and its share of the CPUs, or one CPU if there are no GPUs.
 
     The share is the smallest of all nodes, so that no GPU stays idle; a trial on a larger node uses its share of that node.
-    `cpus` and `gpus` are those that the user names. With `can_grow` machines may join later, so that the demand may exceed
-    what is there.
+    `cpus`, `gpus` and `accelerator` are those that the user names. With `can_grow` machines may join later, so that the
+    demand may exceed what is there.
     """
-    if accelerator and not can_grow and accelerator not in {node.accelerator for node in nodes}:
-        types = ", ".join(sorted({node.accelerator for node in nodes if node.accelerator})) or "none that Ray names"
-        raise UserError(f"--accelerator={accelerator}: the machines have {types}. Name one of these, or leave it out.")
-    nodes = [node for node in nodes if accelerator in (None, node.accelerator)]
+    needs, offered = accelerator, frozenset[str]().union(*(node.offers for node in nodes))
+    if accelerator and accelerator not in offered and "=" not in accelerator:
+        needs = f"{ACCELERATOR}{accelerator}"
+    if needs and not can_grow and needs not in offered:
+        names = ", ".join(sorted(name.removeprefix(ACCELERATOR) for name in offered)) or "none that Ray names"
+        raise UserError(f"--accelerator={accelerator}: the machines have {names}. Name one of these, or leave it out.")
+    nodes = [node for node in nodes if needs is None or needs in node.offers]
     if gpus is None:
-        gpus = 1.0 if accelerator or any(node.gpus for node in nodes) else 0.0
+        gpus = 1.0 if any(node.gpus for node in nodes) or (needs and not nodes) else 0.0
     if cpus is None:
         shares = [node.cpus // node.gpus for node in nodes if node.gpus]
         cpus = max(1.0, float(int(min(shares) * gpus))) if gpus and shares else 1.0
-    demand = Demand(cpus, gpus, accelerator)
+    demand = Demand(cpus, gpus, needs)
     if not can_grow:
         if not nodes:
             raise UserError(
@@ -141,6 +150,13 @@ class Capacity:
         if self.most is None:
             return self._room
         return self.most if self._look is not None else min(self.most, self._room)
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """What the labels of a trial's node must be, in Ray's words; its id is one of them."""
+        # Without spaces, which Ray takes for a part of the next id.
+        avoided = {NODE_ID: f"!in({','.join(self.avoided)})"} if self.avoided else {}
+        return self.demand.labels | avoided
 
     def is_prepared(self, node: str) -> bool:
         """Return whether the node with this id is there and prepared, as of the last look."""

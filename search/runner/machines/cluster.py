@@ -18,6 +18,8 @@ from training.process.optional import NEEDED_BY, install_line, is_installed
 
 CONNECT_SECONDS = 5.0
 ACCELERATOR = "accelerator_type:"  # begins the name of the resource with which Ray gives the type of a node's GPUs
+NODE_ID = "ray.io/node-id"  # Ray's label of each node
+COUNTED = frozenset({"CPU", "GPU", "memory", "object_store_memory"})  # resources of every node
 
 # Values that techniques refuse on a CPU, and values that they refuse on GPUs without bfloat16 and TF32.
 NEEDS_GPU: dict[str, set[Scalar]] = {
@@ -38,7 +40,7 @@ class Node:
     host: str
     cpus: float
     gpus: float
-    accelerator: str = ""  # type of the GPUs, such as `A100`, where Ray detects it
+    offers: frozenset[str] = frozenset()  # `accelerator_type:A100`, other resources, and labels such as `zone=a`
 
 
 def share_of(node: Node, cpus: float, gpus: float) -> float:
@@ -69,8 +71,11 @@ def list_nodes() -> list[Node]:
 
 def _read_node(node: dict[str, Any]) -> Node:
     has = node["Resources"]
-    types = [name.removeprefix(ACCELERATOR) for name in has if name.startswith(ACCELERATOR)]
-    return Node(node["NodeID"], node["NodeManagerHostname"], has.get("CPU", 0), has.get("GPU", 0), "".join(types[:1]))
+    others = {name for name in has if name not in COUNTED and not name.startswith("node:")}
+    labels = {f"{key}={value}" for key, value in node["Labels"].items() if key != NODE_ID}
+    return Node(
+        node["NodeID"], node["NodeManagerHostname"], has.get("CPU", 0), has.get("GPU", 0), frozenset(others | labels)
+    )
 
 
 def this_machine() -> Node:

@@ -136,12 +136,12 @@ def test_the_summary_fits_the_terminal(record, uri, tmp_path, capsys, width):
 
 def test_a_sweep_without_a_completed_trial_gives_one_sentence(storage):
     begun = load("begun", storage=storage)
-    for state, way_on in (
+    for state, hint in (
         ("running", r"Wait for it\.$"),
         ("interrupted", rf"Continue with: sweep resume begun --storage {storage}\.$"),
         ("completed", rf"Continue with: sweep resume begun --storage {storage} --trials 10\.$"),
     ):
-        with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*compare. " + way_on) as caught:
+        with pytest.raises(UserError, match="begun: none of its 1 trials has completed.*compare. " + hint) as caught:
             find(replace(begun, state=state))
         assert "\n" not in str(caught.value)
 

@@ -109,7 +109,7 @@ def test_list_report_the_running_page_and_notebooks_read_it(capsys, home):
     ids=lambda words: words[0],
 )
 def test_a_command_that_trains_refuses_it(command, capsys):
-    run(capsys, "show", "own")  # its stand-ins change nothing
+    run(capsys, "show", "own")  # its placeholders change nothing
     with pytest.raises(
         UserError, match=r"own: this sweep has the .*technique input_noise.*: give its file with --plugin"
     ):
@@ -118,7 +118,7 @@ def test_a_command_that_trains_refuses_it(command, capsys):
         search.open("own").confirm()
 
 
-def test_stand_ins_end_with_the_next_command(home):
+def test_placeholders_end_with_the_next_command(home):
     search.open("own")
     assert "input_noise" in Recipe.model_fields
     with pytest.raises(UserError, match="give its file with --plugin"):

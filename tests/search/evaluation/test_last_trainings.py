@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -45,7 +46,11 @@ def read_facts(folder):
 
 
 def choose(record):
-    return [(trial.name, recipe.seed) for trial, recipe in last_trainings._list_members(record)[:3]]
+    return [(trial.name, recipe.seed) for trial, recipe in list_members(record)[:3]]
+
+
+def list_members(record):
+    return last_trainings._list_members(last_trainings._list_leaders(record))
 
 
 def test_the_mean_of_the_leaders_takes_the_place_of_the_export_and_the_first_alone_is_kept_beside(record, out):
@@ -178,23 +183,25 @@ def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(reco
     best = record.trials.best()
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
 
-    def train(record, recipe, name, say, way_on, until):
+    def train(record, recipe, name, say, hint, until):
         began.append(recipe)
         clock.now += 10.0
         return last_trainings.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
 
     monkeypatch.setattr(last_trainings, "time", clock)
     monkeypatch.setattr(last_trainings, "_train", train)
-    one = last_trainings._list_members(record)[0]
-    monkeypatch.setattr(last_trainings, "_list_members", lambda record: [one] * 3)
+    one = list_members(record)[0]
+    monkeypatch.setattr(last_trainings, "_list_members", lambda leaders: [one] * 3)
+    monkeypatch.setattr(type(best), "standard_error", 0.0)  # no other is near
     train_all(record, out, seconds)
     assert len(began) == trained
-    assert read_facts(out).get("members", 1) == trained
+    best_of_search = [f"{best.name} as searched"] * (trained < 3)
+    assert read_facts(out)["ensemble"] == [best.name] * trained + best_of_search
 
 
 def test_a_quicker_one_takes_the_place_of_what_would_not_end_in_time(record, out, monkeypatch):
     began, clock = [], SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    (best, recipe), *_ = last_trainings._list_members(record)
+    (best, recipe), *_ = list_members(record)
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
 
     def train(record, recipe, name, *_):
@@ -210,13 +217,29 @@ def test_a_quicker_one_takes_the_place_of_what_would_not_end_in_time(record, out
     usual = best.reports[-1].worker_seconds or 1.0
     others = {"slow": 9 * usual, "quick": usual / 2, "other": usual / 2, "fourth": usual / 9, "fifth": usual / 9}
     members = [(best, recipe), *(make(name, seconds) for name, seconds in others.items())]
-    monkeypatch.setattr(last_trainings, "_list_members", lambda record: members)
+    monkeypatch.setattr(last_trainings, "_list_members", lambda leaders: members)
     train_all(record, out, 60.0)
     assert began == [f"trial {name}" for name in (best.name, "quick", "other", "fourth")]
 
 
+def test_where_there_is_time_for_one_training_the_leaders_as_searched_join_it(record, out, monkeypatch):
+    best, second = record.trials.ranked()[:2]
+    monkeypatch.setattr(type(best), "standard_error", 1.0)  # all are near
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
+    train_all(record, out)
+    names = [best.name, f"{best.name} as searched", f"{second.name} as searched"]
+    assert read_facts(out)["ensemble"] == names
+    model = read_export(out).model
+    for trial, member in zip((best, second), model[1:], strict=True):
+        kept = read_checkpoint(record.folder.trial(trial.number) / "best.ckpt")["state_dict"]
+        torch.testing.assert_close(member.state_dict(), kept)
+    torch.testing.assert_close(read_export(out.with_name("tiny-single")).model.state_dict(), model[0].state_dict())
+    assert read_facts(out)["trained_on"] == "train and validation"
+
+
 def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch):
     best = record.trials.best()
+    monkeypatch.setattr(type(best), "standard_error", 0.0)  # no other is near
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
     monkeypatch.setattr(
         last_trainings, "_train", lambda record, recipe, *_: last_trainings.Trained(recipe, weights, DIGITS, 1)
@@ -234,12 +257,13 @@ def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):
 
 
 def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_them_too(record, out, monkeypatch):
-    assert not any(recipe.flip_average.enabled for _, recipe in last_trainings._list_members(record))
-    plain = last_trainings._read_recipe(record, record.trials.best())
-    flipped = plain.model_copy(update={"flip": plain.flip.model_copy(update={"probability": 0.5})})
-    monkeypatch.setattr(last_trainings, "_read_recipe", lambda *_: flipped)
+    assert not any(recipe.flip_average.enabled for _, recipe in list_members(record))
+    plain = last_trainings._read_trained(record, record.trials.best())
+    flip = plain.recipe.flip.model_copy(update={"probability": 0.5})
+    flipped = replace(plain, recipe=plain.recipe.model_copy(update={"flip": flip}))
+    monkeypatch.setattr(last_trainings, "_read_trained", lambda *_: flipped)
     monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
-    assert all(recipe.flip_average.enabled for _, recipe in last_trainings._list_members(record))
+    assert all(recipe.flip_average.enabled for _, recipe in list_members(record))
     train_all(record, out)
     model, images = read_export(out).model, torch.rand(5, 3, 32, 32)
     assert read_facts(out)["flip_average"]
@@ -248,10 +272,11 @@ def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_th
 
 
 def test_snapshots_are_an_ensemble_already(record, monkeypatch):
-    recipe = last_trainings._read_recipe(record, record.trials.best())
-    many = recipe.model_copy(update={"snapshots": recipe.snapshots.model_copy(update={"members": 2})})
-    monkeypatch.setattr(last_trainings, "_read_recipe", lambda *_: many)
-    assert len(last_trainings._list_members(record)) == 1
+    best = last_trainings._read_trained(record, record.trials.best())
+    snapshots = best.recipe.snapshots.model_copy(update={"members": 2})
+    many = replace(best, recipe=best.recipe.model_copy(update={"snapshots": snapshots}))
+    monkeypatch.setattr(last_trainings, "_read_trained", lambda *_: many)
+    assert len(list_members(record)) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from ledger.events import DriverStarted, Replication, StopRequested, SweepClosed
 from ledger.file import Ledger
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
-from ledger.requests import list_requests, send_request, take_in
+from ledger.requests import ingest, list_requests, send_request
 from ledger.settings import Settings
 from search.cli.run.conclusion import conclude
 from search.core.asha import Decision
@@ -145,7 +145,7 @@ def test_the_inbox_takes_each_request_once(folder, caplog):
 def test_a_resume_without_a_plugin_sets_its_request_aside(folder, request_of_a_plugin, caplog):
     folder.requests.mkdir()
     (folder.requests / "1-a.json").write_bytes(request_of_a_plugin)
-    take_in(folder, Ledger(folder.ledger))
+    ingest(folder, Ledger(folder.ledger))
     assert "1-a.json is not a request that this driver can read" in caplog.text
     assert list(list_requests(folder)) == []
 
@@ -182,12 +182,12 @@ def test_a_request_that_came_after_the_last_look_is_taken_in_by_a_resume(folder)
     send_request(folder, event := TrialAdded(request="a", recipe=make_recipe(0.01)))
     record = SweepRecord.open(folder)
     assert record.is_done
-    take_in(folder, Ledger(folder.ledger, record.events))
+    ingest(folder, Ledger(folder.ledger, record.events))
     assert list(list_requests(folder)) == []
     record = SweepRecord.open(folder)
     assert (record.is_done, record.budget) == (False, 5)
     send_request(folder, event)  # the driver died before it removed the file
-    take_in(folder, Ledger(folder.ledger, record.events))
+    ingest(folder, Ledger(folder.ledger, record.events))
     assert SweepRecord.open(folder).budget == 5
 
 

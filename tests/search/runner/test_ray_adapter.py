@@ -10,8 +10,8 @@ from ray._private.state import state
 
 from ledger.file import Ledger
 from search.core.controller import Controller
-from search.runner.machines.capacity import Capacity, Demand
-from search.runner.machines.cluster import Node
+from search.runner.machines.capacity import Capacity, Demand, plan_demand
+from search.runner.machines.cluster import Node, list_nodes
 from search.runner.machines.ray_failures import describe_death
 from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, make_placing
 from search.runner.worker import TrialInput
@@ -99,27 +99,36 @@ def test_the_function_that_places_trials_needs_none_of_our_packages_in_a_worker(
     text = cloudpickle.dumps(make_placing())
     code = (
         "import pickle, sys; sys.modules.update(dict.fromkeys(('search', 'spaces', 'ledger', 'analysis', 'training')));"
-        "print(pickle.loads(sys.stdin.buffer.read())({'avoided': [], 'resources': {'CPU': 1}}).bundles)"
+        "print(pickle.loads(sys.stdin.buffer.read())({'selector': {}, 'resources': {'CPU': 1}}).bundles)"
     )
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, timeout=200)
     assert done.stdout.strip() == b"[{'CPU': 1.0}]", done.stderr
 
 
 @pytest.mark.slow
-def test_a_trial_runs_on_no_node_that_it_must_avoid():
+def test_a_trial_runs_on_no_node_that_it_must_avoid_and_on_one_with_what_it_needs():
     import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
+    cluster.add_node(num_cpus=1, resources={"scratch": 1}, labels={"zone": "a"})
     try:
         ray.init(cluster.address, log_to_driver=False)
-        ids = [node["NodeID"] for node in ray.nodes()]
-        for avoided in ids:
-            group = make_placing()({"resources": {"CPU": 1}, "avoided": [avoided, "0f" * 28]}).to_placement_group()
+        head, other = sorted(list_nodes(), key=lambda node: len(node.offers))
+        assert (head.offers, other.offers) == (set(), {"scratch", "zone=a"})
+        for needs, avoided, expected in (
+            (None, other, head),
+            (None, head, other),
+            ("scratch", None, other),
+            ("zone=a", None, other),
+        ):
+            demand = plan_demand([head, other], 1, 0, needs)
+            failed = {node.id: "no such folder." for node in (avoided, Node("0f" * 28, "", 1, 0)) if node}
+            capacity = Capacity(demand, [head, other], failed=failed)
+            group = make_placing()({"resources": demand.resources, "selector": capacity.selector}).to_placement_group()
             assert group.wait(60)
             (place,) = ray.util.placement_group_table(group)["bundles_to_node_id"].values()
-            assert {place} == set(ids) - {avoided}
+            assert place == expected.id
             ray.util.remove_placement_group(group)
     finally:
         ray.shutdown()

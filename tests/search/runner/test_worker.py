@@ -19,7 +19,7 @@ from training.errors import DataAway, LostDevice, UserError
 from training.recipe import Recipe, read_recipe
 
 CONFIG = {"trial": 0, "recipe": Recipe().model_dump(), "gpus": 0, "cpus": 1.0, "uses_share": False, "reported": 0}
-CONFIG |= {"metric": "val_accuracy", "score": "best", "avoided": [], "resources": {"cpu": 1}}
+CONFIG |= {"metric": "val_accuracy", "score": "best", "selector": {}, "resources": {"cpu": 1}}
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 

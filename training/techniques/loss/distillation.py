@@ -44,13 +44,13 @@ class Distillation(Technique):
         assert setup.read_teacher is not None
         setup.lesson = Lesson(setup.read_teacher(self.teacher), self.join)
 
-    def join(self, loss: torch.Tensor, logits: torch.Tensor, taught: torch.Tensor) -> torch.Tensor:
+    def join(self, loss: torch.Tensor, logits: torch.Tensor, teacher_logits: torch.Tensor) -> torch.Tensor:
         """Return the loss with the teacher's term: the mean divergence of the images, for logits (N, classes)."""
         import torch
         from torch.nn import functional as F
 
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        student, given = ((values.to(dtype) / self.temperature).log_softmax(1) for values in (logits, taught))
+        student, given = ((values.to(dtype) / self.temperature).log_softmax(1) for values in (logits, teacher_logits))
         divergence = F.kl_div(student, given, log_target=True, reduction="batchmean")
         return (1 - self.weight) * loss + self.weight * self.temperature**2 * divergence
 

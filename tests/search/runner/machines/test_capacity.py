@@ -16,7 +16,9 @@ from training.recipe import Recipe
 
 ONE = Node("1", "one", 2, 0)
 TWO = Node("2", "two", 3, 0)
-GPUS = [Node("a", "big", 32, 4, "A100"), Node("b", "small", 8, 8, "T4"), Node("c", "head", 16, 0)]
+BIG = frozenset({"accelerator_type:A100", "zone=a"})
+SMALL = frozenset({"accelerator_type:T4", "scratch"})
+GPUS = [Node("a", "big", 32, 4, BIG), Node("b", "small", 8, 8, SMALL), Node("c", "head", 16, 0, frozenset({"zone=b"}))]
 
 
 @pytest.fixture(autouse=True)
@@ -134,15 +136,29 @@ def test_an_accelerator_narrows_the_nodes():
     demand = plan_demand(GPUS, None, None, "A100")
     assert (demand.cpus, [demand.slots_on(node) for node in GPUS]) == (8, [4, 0, 0])
     assert demand.resources == {"CPU": 8, "GPU": 1, "accelerator_type:A100": 0.001}
-    with pytest.raises(UserError, match="--accelerator=H100: the machines have A100, T4"):
+    with pytest.raises(UserError, match="--accelerator=H100: the machines have A100, T4, scratch, zone=a, zone=b"):
         plan_demand(GPUS, None, None, "H100")
+
+
+def test_a_resource_or_a_label_narrows_the_nodes_too():
+    demand = plan_demand(GPUS, None, None, "scratch")
+    assert (demand.resources, demand.labels) == ({"CPU": 1, "GPU": 1, "scratch": 0.001}, {})
+    assert [demand.slots_on(node) for node in GPUS] == [0, 8, 0]
+    demand = plan_demand(GPUS, None, None, "zone=b")
+    assert (demand.resources, demand.labels) == ({"CPU": 1}, {"zone": "b"})
+    assert [demand.slots_on(node) for node in GPUS] == [0, 0, 16]
+    capacity = Capacity(demand, GPUS[2:], failed={"a": "no such folder.", "b": "no such folder."})
+    assert capacity.selector == {"zone": "b", "ray.io/node-id": "!in(a,b)"}
+    with pytest.raises(UserError, match="--accelerator=zone=c: the machines have"):
+        plan_demand(GPUS, None, None, "zone=c")
 
 
 def test_a_cluster_that_can_grow_may_have_no_machine_yet():
     assert plan_demand([], None, 1, can_grow=True) == Demand(1, 1)
     with pytest.raises(UserError, match=r"^--address: every node of the cluster is draining\."):
         plan_demand([], None, None)
-    assert plan_demand([ONE], 4, None, "H100", can_grow=True) == Demand(4, 1, "H100")
+    assert plan_demand([ONE], 4, None, "H100", can_grow=True) == Demand(4, 1, "accelerator_type:H100")
+    assert plan_demand([ONE], 4, 0, "zone=c", can_grow=True) == Demand(4, 0, "zone=c")
 
 
 def test_cpus_and_gpus_must_be_on_the_same_machine():

@@ -30,7 +30,7 @@ class WholeTeacher:
         return (input_tensors | self.teacher.model.state_dict()).items()
 
 
-class TaughtLogits:
+class TeacherLogits:
     """The stored logits in the order of the training's batches."""
 
     def __init__(self, stored: StoredFeatures, batches: ShareBatches) -> None:

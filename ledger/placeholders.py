@@ -1,4 +1,4 @@
-"""Stand-ins for what a sweep has from plugins that are not loaded: its values can be shown, but nothing can be trained."""
+"""Placeholders for what a sweep has from plugins that are not loaded: its values can be shown, but nothing can be trained."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from training.contract.view import RecipeView
 from training.errors import UserError
 from training.families import FAMILIES, extend
 from training.process.text_files import parse_json
-from training.recipe import STAND_IN, Recipe
+from training.recipe import PLACEHOLDER, Recipe
 
 # The values of each part that was found, by what it is: input_noise, data.shapes, backbone.small_net.
 Found = dict[str, list[Values]]
 _DEFAULTS = {"lr": 0.01}  # the other baselines have a third of it, and three times it
 
 
-def stand_in(line: bytes) -> set[str]:
-    """Give the recipes of this process a stand-in for each part that a line of a ledger names and no plugin has loaded.
+def add_placeholders(line: bytes) -> set[str]:
+    """Give the recipes of this process a placeholder for each part that a line of a ledger names and no plugin has loaded.
 
     Returns:
         What these parts are, such as `technique input_noise`. A damaged line names none.
@@ -83,7 +83,7 @@ def _note(field: str, part: Values, found: Found, values: Values) -> None:
         is_known |= key in Recipe.plugins()
     else:
         is_known = field in Recipe.model_fields
-    if not is_known or Recipe.plugins().get(key) == STAND_IN:
+    if not is_known or Recipe.plugins().get(key) == PLACEHOLDER:
         found.setdefault(key, []).append(values)
 
 
@@ -99,7 +99,7 @@ def _list_mappings(value: object) -> list[Values]:
 def _register(key: str, parts: Sequence[Values]) -> None:
     family, _, name = key.rpartition(".")
     if family == "backbone":
-        OWN_BACKBONES[name] = (OwnBackbone(), STAND_IN)
+        OWN_BACKBONES[name] = (OwnBackbone(), PLACEHOLDER)
         return
     info = Recipe.model_fields.get(name)
     before = Recipe.kinds(family).get(name) if family else cast(type[Part] | None, info and info.annotation)
@@ -109,19 +109,19 @@ def _register(key: str, parts: Sequence[Values]) -> None:
     made = extend(_set_free(base), **_list_fields(base, parts))
     if family:
         key_field = FAMILIES[family].key
-        Recipe.add_kind(family, name, extend(made, **{key_field: (Literal[name], name)}), STAND_IN)
+        Recipe.add_kind(family, name, extend(made, **{key_field: (Literal[name], name)}), PLACEHOLDER)
     else:
-        Recipe.add_technique(name, made, STAND_IN)  # type: ignore[arg-type]
+        Recipe.add_technique(name, made, PLACEHOLDER)  # type: ignore[arg-type]
 
 
 def _set_free(base: type[Part]) -> type[Part]:
-    class StandIn(base):  # type: ignore[valid-type,misc]
+    class Placeholder(base):  # type: ignore[valid-type,misc]
         model_config = ConfigDict(extra="allow")
 
         def conflict(self, recipe: RecipeView) -> str | None:
             return None
 
-    return StandIn
+    return Placeholder
 
 
 def _list_fields(base: type[Part], parts: Sequence[Values]) -> dict[str, object]:
