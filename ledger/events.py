@@ -143,26 +143,10 @@ class DriverStarted(Event):
 
 
 class FeaturesProbed(Event):
-    """Two classifiers on the features of the frozen backbone were scored in validation, beside the first trials."""
+    """The scores of frozen features, in a ledger from before the linear probe was a trial; they are kept, and not used."""
 
+    model_config = ConfigDict(extra="allow")
     event: Literal["probe"] = "probe"
-    backbone: str = Field(description="Name of the backbone.")
-    linear: dict[str, float] = Field(description="Validation metrics of the logistic regression, by name.")
-    linear_standard_error: float = Field(description="Standard error of its metric that the search ranks by.")
-    knn: dict[str, float] = Field(description="Validation metrics of the k-nearest-neighbour classifier, by name.")
-    train_images: int = Field(description="Number of training images that were used.")
-    val_images: int = Field(description="Number of validation images that were used.")
-    seconds: float = Field(description="Time that both took, with the loading of the data.")
-
-    def figures(self) -> dict[str, float]:
-        """Return the metrics of the sweep's own run in MLflow."""
-        return {
-            **{f"probe_{name}": value for name, value in self.linear.items()},
-            **{f"knn_{name}": value for name, value in self.knn.items()},
-            "probe_standard_error": self.linear_standard_error,
-            "probe_train_images": self.train_images,
-            "probe_seconds": self.seconds,
-        }
 
 
 class TrialStarted(TrialEvent):

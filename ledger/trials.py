@@ -14,7 +14,6 @@ from ledger.events import (
     EndState,
     EpochReported,
     Extension,
-    FeaturesProbed,
     Origin,
     State,
     SweepStarted,
@@ -109,7 +108,6 @@ class Trials:
         self._by_recipe: dict[str, int] = {}  # the first trial of each recipe
         self._images: int | None = None  # in the training part
         self.extra = 0  # trials added after the start
-        self.probe: FeaturesProbed | None = None
         self.interruptions: list[tuple[float, float]] = []  # times without a driver, in seconds since 1970
         self._used = -1  # the highest number of a trial, also of one whose start was lost with a damaged line
         self._first = self._last = 0.0  # when the first driver began; the last report or end of a trial
@@ -154,8 +152,6 @@ class Trials:
                 self.extra += event.trials
             case TrialAdded():
                 self.extra += 1
-            case FeaturesProbed():
-                self.probe = event
 
     @property
     def elapsed_seconds(self) -> float:
@@ -163,12 +159,11 @@ class Trials:
         return self._last - self._first - sum(end - start for start, end in self.interruptions)
 
     def figures(self) -> dict[str, float]:
-        """Return the sweep's own metrics, as in MLflow: states, best trial, linear probe and time."""
+        """Return the sweep's own metrics, as in MLflow: states, best trial and time."""
         count = self.count()
         figures: dict[str, float] = {f"trials_{state}": count.get(state, 0) for state in get_args(EndState)}
         if (best := self.best()) and best.score is not None:
             figures |= {f"best_{self.metric}": best.score, "best_trial": best.number}
-        figures |= self.probe.figures() if self.probe else {}
         return figures | {"elapsed_seconds": self.elapsed_seconds}
 
     def __iter__(self):

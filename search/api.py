@@ -139,7 +139,6 @@ def open(options: ReadOptions) -> Result:
 
 
 def _read(options: SweepOptions, console: Console) -> tuple[SweepDisplay, SweepRequest]:
-    """Load the user's own files, and read the request, with a display of what takes time."""
     load_plugins(options.plugins)
     from search.display.sweep_display import SweepDisplay
 

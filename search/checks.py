@@ -143,7 +143,6 @@ class Checker:
         return self._describe_data(identify(data, spec))
 
     def _check_data_on_cluster(self) -> str:
-        """Prepare each machine as a sweep would: it reads the data, the weights and the storage folder."""
         if self.demand is None:
             raise UserError("This needs the machines, and their check failed")
         storage, inputs = self.request.storage, [recipe.model_dump() for recipe in inputs_of(self.request.space)]

@@ -99,7 +99,6 @@ def quantise(exported: Exported, data: ImageData) -> Int8Facts:
 
 
 def _batches(exported: Exported, data: ImageData, calibration: bool = False) -> Batches:
-    """Batches of the validation part, or of some training images with the preprocessing of validation."""
     part = data.val
     if calibration:
         # At random, because the images of a folder are in the order of their classes.

@@ -76,7 +76,6 @@ def _list_experiments(client: MlflowClient, name: str | None) -> list[str]:
 
 
 def _list_all(search: Callable[..., PagedList], *values: object, **more: object) -> Iterator[Any]:
-    """Yield what a search of MLflow finds, page by page."""
     token = None
     while True:
         page = search(*values, **more, max_results=1000, page_token=token)

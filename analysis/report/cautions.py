@@ -125,7 +125,6 @@ def _warn_of_copies(sweep: Sweep) -> Iterator[str]:
 
 
 def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
-    """Warn about lost trials, and name the levels in which they are most frequent."""
     trials = sweep.different.set_index("trial", drop=False)
     for state, words in LOST.items():
         lost = trials.state == state
@@ -144,7 +143,6 @@ def _warn_of_losses(sweep: Sweep) -> Iterator[str]:
 
 
 def _warn_of_noise(sweep: Sweep, lead: Lead) -> Iterator[str]:
-    """Warn if the best trial may be no better than others, or made no mistake."""
     if rivals := describe_rivals(lead):
         yield rivals
     perfect = int((sweep.completed.score == 1).sum()) if sweep.metric in MAXIMISED else 0

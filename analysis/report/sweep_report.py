@@ -167,7 +167,6 @@ def _equal_time_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
 
 
 def _list_facts(sweep: Sweep) -> list[TrialColumn]:
-    """The columns of the leaders, without those that no trial has a value for."""
     return [column for column in list_columns("listed") if sweep.trials[column.name].notna().any()]
 
 

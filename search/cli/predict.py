@@ -150,7 +150,6 @@ def evaluate(
 
 
 def _describe(found: Evaluation, folder: Path) -> list[str]:
-    """The accuracy, the most frequent mistakes, and what could not be read, as sentences."""
     from analysis.export.evaluation import find_confusions
     from analysis.held_out.score_page import format_found
 

@@ -238,7 +238,6 @@ class Controller:
         return self.decisions.get(number, Decision.STOP)
 
     def _apply_rungs(self, number: int) -> None:
-        """Carry out the decision of the rungs about a trial's last report."""
         if self.decisions.get(number) is Decision.STOP:
             self.end(number, "stopped")
 

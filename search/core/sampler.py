@@ -160,7 +160,6 @@ class Sampler:
         return int(seeds.generate_state(1)[0])
 
     def _prepare(self, trial: int) -> Callable[[], Choose]:
-        """Return a function that begins a draw."""
         source = np.random.default_rng(self._seed_of(trial))
         good, others, known = self._split()
         if self.name == "random" or known < self.startup_trials:

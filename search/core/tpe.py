@@ -214,7 +214,6 @@ class Proposal:
 
 
 def _weigh(count: int) -> np.ndarray:
-    """Return the weight of each point, the oldest first."""
     older = max(0, count - _LATEST)
     return np.append(np.linspace(1 / max(1, count), 1, older), np.ones(count - older))
 

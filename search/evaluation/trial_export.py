@@ -97,7 +97,6 @@ def export_trial(
 
 
 def _is_release(out: Path) -> bool:
-    """Whether a folder has the model of a sweep's end, undamaged."""
     try:
         return read_export(out).summary["trained_on"] != "train"
     except UserError:

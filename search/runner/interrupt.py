@@ -174,5 +174,4 @@ def _send_again(number: int, unless: Callable[[], object] = lambda: None) -> thr
 
 
 def _signals() -> set[signal.Signals]:
-    """Return the handled signals, without SIGHUP if `nohup` ignores it."""
     return {number for number in NAMES if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN}

@@ -98,7 +98,6 @@ def train_single(
 
 
 def _check_free(out: Path, recipe: Recipe) -> None:
-    """Refuse a folder that has anything else than an interrupted training of the same recipe."""
     if (out / "summary.json").exists():
         raise UserError(f"--out={out}: this folder already has a finished training. Name a new folder.")
     if (out / "last.ckpt").exists() and load_recipe(out / "recipe.yaml") != recipe:

@@ -184,7 +184,6 @@ class SweepRun:
             self.controller.interrupt("the time budget was spent" if is_spent else "the sweep was stopped")
 
     def _close(self) -> SweepState:
-        """Close the ledger, then the MLflow runs and the copy."""
         controller, request = self.controller, self.request
         with suppress(OSError), request.held():
             self.inbox.collect(at_once=True)  # what came late is trained after a resume

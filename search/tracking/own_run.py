@@ -29,7 +29,6 @@ def _sending_files(opened: RunStore, run_id: str) -> Iterator[None]:
 
 
 def _open_own(settings: Settings) -> AbstractContextManager[RunStore]:
-    """Open the experiment that a sweep is logged to, whatever the variables of this process name."""
     return open_experiments(settings.tracking_uri, settings.experiment)
 
 

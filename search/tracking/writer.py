@@ -191,7 +191,6 @@ class Tracking:
         return self._finish()
 
     def _publish(self) -> None:
-        """Copy the ledger to the sweep's run, so that other machines can read it."""
         if self._ledger is None or not self._runs.begun:
             return
         began = time.monotonic()

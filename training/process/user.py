@@ -42,7 +42,6 @@ def _has_home() -> bool:
 
 
 def _make_home(name: str) -> Path:
-    """Return a folder for temporary files that only this user can write to."""
     home = Path(tempfile.gettempdir(), f"technique-search-{name}")
     try:
         home.mkdir(mode=0o700, exist_ok=True)

@@ -55,7 +55,6 @@ def resume(*, quiet: Quiet = False, verbose: Verbose = False, **given: Any) -> N
 def _search(
     function: Callable[..., search.Result], given: dict[str, Any], quiet: bool, verbose: bool, publish: bool = False
 ) -> None:
-    """Run a sweep, with its progress unless the user wants quiet, and print its results."""
     if quiet and verbose:
         raise UserError("--quiet and --verbose: choose one of them.")
     from search.display.terminal import make_console

@@ -84,7 +84,6 @@ def _list_draws(tree: dict[str, Tree]) -> list[Any]:
 
 
 def _forget_strengths(part: Any, needed: set[str]) -> Any:
-    """Remove the domains of all other fields."""
     if isinstance(part, Choice):
         return replace(part, options=tuple(_forget_strengths(option, needed) for option in part.options))
     return {name: value for name, value in part.items() if name in needed or not isinstance(value, Domain)}

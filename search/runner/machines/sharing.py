@@ -79,7 +79,6 @@ class Shares:
         return [bundle for claim in claims for bundle in claim.bundles]
 
     def _targets(self) -> dict[str, int]:
-        """Return the number of trials that each sweep should run."""
         claims, left, targets = self.claims, 1.0, {}
         by_need = sorted(claims, key=lambda sweep: claims[sweep].wanted / claims[sweep].room)
         for number, sweep in enumerate(by_need):
@@ -137,7 +136,6 @@ class SharedCluster:
 
 
 def _open_board():
-    """Return the actor's handle; the first sweep of a cluster starts it."""
     import ray
 
     make = bootstrap("search.runner.machines.sharing", "Shares")

@@ -202,7 +202,6 @@ class Preparation:
         self.notes += notes
 
     def _prepare_nodes(self, nodes: list[Node], demand: Demand) -> list[Node]:
-        """Let a worker prepare each machine. Returns those that can train."""
         if not self.is_local:
             self.display.phase(f"preparing {plural(len(nodes), 'machine')}: data, weights, image sizes")
         with made_for_now(self.storage):  # each machine must find it

@@ -132,15 +132,6 @@ def test_a_sweep_is_a_run_with_a_run_below_it_for_each_trial(uri, sweep_id):
     assert runs["0000"].info.end_time == 1_700_000_004_250
 
 
-def test_the_linear_probe_is_in_the_metrics_of_the_sweeps_own_run(uri, sweep_id):
-    scores = {"linear": {"val_accuracy": 0.9}, "knn": {"val_accuracy": 0.8}, "linear_standard_error": 0.01}
-    counts = {"train_images": 200, "val_images": 350, "seconds": 2.0}
-    send(uri, sweep_id, timed({"event": "probe", "backbone": "resnet18", **scores, **counts}, *trial(0, "completed")))
-    found = read_runs(uri, sweep_id)["quick-1"].data.metrics
-    assert (found["probe_val_accuracy"], found["knn_val_accuracy"]) == (0.9, 0.8)
-    assert (found["probe_standard_error"], found["probe_train_images"], found["probe_seconds"]) == (0.01, 200, 2)
-
-
 def test_parameters_are_the_recipe_flat_and_metrics_go_by_epochs_done(uri, sweep_id):
     send(uri, sweep_id, timed(*trial(3, "completed")))
     run = read_runs(uri, sweep_id)["0003"]

@@ -87,6 +87,5 @@ def _read_range(tags: Mapping[int, object]) -> Range | None:
 
 
 def _read_number(value: object) -> float | None:
-    """Return the number of a tag, which can have any type."""
     first = value[0] if isinstance(value, tuple) and value else value
     return float(first) if isinstance(first, int | float) and abs(first) < 2**32 else None

@@ -120,7 +120,6 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _holds(question: Callable[[], bool]) -> bool:
-    """Return what `is_dir` or `is_file` of an entry answers."""
     try:
         return question()
     except OSError:  # a link that points to itself

@@ -85,7 +85,6 @@ def _list_files(spec: _Cifar, root: Path) -> list[Path] | None:
 
 
 def _read(spec: _Cifar, root: Path) -> ImageData:
-    """Read the official files; download them first if one is missing or damaged."""
     from training.data.splits import split_stratified, take
 
     dataset = _dataset(spec)

@@ -62,7 +62,6 @@ class Manifest(FileData):
 
 
 def _read(spec: Manifest) -> tuple[list[TableLine], tuple[str, ...]]:
-    """Return the lines, and the parts that have none because no line of theirs has a label."""
     path = os.path.abspath(os.path.expanduser(spec.path))
     root = os.path.abspath(os.path.expanduser(spec.root)) if spec.root else os.path.dirname(path)
     try:

@@ -95,7 +95,6 @@ def _read_label(content: bytes) -> str:
 
 
 def _list_files(spec: WebDataset, file: str) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
-    """Yield the folder, the name and the content of each image and label, in their order."""
     try:
         with tarfile.open(file, "r|*", tarinfo=_Member) as archive:
             for member in archive:
