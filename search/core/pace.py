@@ -26,10 +26,11 @@ MEMBERS = 3  # of them: a fourth gains little (docs/benchmarks.md), so it trains
 
 
 def keep_for_end(leader: Trial | None, budget: float, slots: int) -> float:
-    """Return the seconds of a time budget that the last trainings are likely to take: the leader's recipe on more images."""
+    """Return the seconds of a time budget for as many last trainings, of the leader's recipe, as are likely to end in them."""
     seconds = (leader.reports[-1].worker_seconds if leader else None) or 0.0
-    factor = MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0)
-    return min(MOST_KEPT * budget, MEMBERS * (END_START_SECONDS + factor * seconds))
+    each = END_START_SECONDS + MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0) * seconds
+    most = MOST_KEPT * budget
+    return min(most, max(1, min(MEMBERS, most // each)) * each)
 
 
 def weigh(recipe: Recipe) -> float:

@@ -75,9 +75,10 @@ def test_without_two_reports_nothing_is_known():
         (None, 600, 1, 24),
         (make_trial(FULL, 20, 40, 50), 600, 1, 3 * (8 + 60)),
         (make_trial(FULL, 20, 40, 50), 600, 2, 3 * (8 + 42)),  # alone it has all CPUs
+        (make_trial(FULL, 20, 40, 50), 180, 2, 8 + 42),  # a second would not end in the time
         (make_trial(FULL, 200, 500), 600, 1, 270),  # then fewer train, and the first is given up if it takes longer
         (make_trial(FULL, None), 600, 1, 24),  # a ledger that was repaired
     ],
 )
-def test_time_is_kept_for_three_last_trainings(leader, budget, slots, kept):
+def test_time_is_kept_for_as_many_last_trainings_as_end_in_it_at_most_three(leader, budget, slots, kept):
     assert keep_for_end(leader, budget, slots) == pytest.approx(kept)
