@@ -199,7 +199,6 @@ def _follow(folder: SweepFolder, page: Path | None, say: Callable[[str], None]) 
 
 
 def _result(end: SweepEnd, console: Console, page: Path | None) -> Result:
-    """Return the result of a driver, after its last page is in MLflow too."""
     if page is not None:
         from search.display.sweep_display import SweepDisplay
         from search.evaluation.report import attach_page

@@ -100,7 +100,8 @@ def test_the_driver_does_not_count_a_draining_node_as_room(monkeypatch):
     from search.runner.machines import cluster
 
     nodes = [
-        {"Alive": True, "NodeID": name, "NodeManagerHostname": name, "Resources": {"CPU": 2}} for name in ("a", "b")
+        {"Alive": True, "NodeID": name, "NodeManagerHostname": name, "Resources": {"CPU": 2}, "Labels": {}}
+        for name in ("a", "b")
     ]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     monkeypatch.setattr(cluster, "list_draining", lambda: {"b": 0})
