@@ -104,7 +104,7 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable
         if (member := _train(record, recipe, f"trial {name}", say, hint, until)) is None:
             break
         pace = max(pace, (time.monotonic() - now) / usual)
-        if _is_among(member, trained):
+        if any(all(other.weights[key].equal(value) for key, value in member.weights.items()) for other in trained):
             continue  # such as a linear probe, to which a seed means nothing
         trained.append(member)
         names.append(name)
@@ -112,11 +112,11 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable
         if first is record.trials.best():
             source["finding"] = headline
         hint = f"{out} has that model; its score is from before, because validation images are now in its training."
-        others = [leader for leader in searched if not _is_among(leader[1], trained)]
-        filling = others[: max(0, MEMBERS - len(trained))]
+        filling = searched[: max(0, MEMBERS - len(trained))]
         joined = [*trained, *(kept for _, kept in filling)]
-        if joined[1:]:
+        if len(trained) == (1 if searched else 2):
             _export(trained[:1], source, single)
+        if joined[1:]:
             source["ensemble"] = [*names, *(f"{trial.name} as searched" for trial, _ in filling)]
             mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
             hint = (
@@ -127,10 +127,6 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable
         _export(joined, source, out)
     say(hint)
     shutil.rmtree(record.folder.path / "final", ignore_errors=True)
-
-
-def _is_among(member: Trained, others: Sequence[Trained]) -> bool:
-    return any(all(other.weights[key].equal(value) for key, value in member.weights.items()) for other in others)
 
 
 def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:

@@ -61,7 +61,7 @@ def plan_demand(
     `cpus`, `gpus` and `accelerator` are those that the user names. With `can_grow` machines may join later, so that the
     demand may exceed what is there.
     """
-    needs, offered = accelerator, frozenset[str]().union(*(node.offers for node in nodes))
+    needs, offered = accelerator or None, frozenset[str]().union(*(node.offers for node in nodes))
     if accelerator and accelerator not in offered and "=" not in accelerator:
         needs = f"{ACCELERATOR}{accelerator}"
     if needs and not can_grow and needs not in offered:

@@ -69,6 +69,7 @@ def test_the_mean_of_the_leaders_takes_the_place_of_the_export_and_the_first_alo
     assert facts["ensemble"][0] == facts["trial"] == read_facts(single)["trial"] == record.trials.best().name
     assert "ensemble" not in read_facts(single)
     card = (out / "MODEL_CARD.md").read_text()
+    assert "These weights were trained on the validation images too" in card
     assert f"4 models from as many trainings (trials {', '.join(facts['ensemble'])})" in card
     assert not (out / "config.json").exists()  # timm cannot load several
     assert (single / "config.json").exists()
@@ -235,15 +236,27 @@ def test_where_there_is_time_for_one_training_the_leaders_as_searched_join_it(re
         torch.testing.assert_close(member.state_dict(), kept)
     torch.testing.assert_close(read_export(out.with_name("tiny-single")).model.state_dict(), model[0].state_dict())
     assert read_facts(out)["trained_on"] == "train and validation"
+    words = "weights, other than those of trials as searched, were trained on the validation images too"
+    assert words in (out / "MODEL_CARD.md").read_text()
 
 
 def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch):
     best = record.trials.best()
     monkeypatch.setattr(type(best), "standard_error", 0.0)  # no other is near
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
+    changed = {key: value + 1 for key, value in weights.items()}
     monkeypatch.setattr(
-        last_trainings, "_train", lambda record, recipe, *_: last_trainings.Trained(recipe, weights, DIGITS, 1)
+        last_trainings, "_train", lambda record, recipe, *_: last_trainings.Trained(recipe, changed, DIGITS, 1)
     )
+    train_all(record, out)
+    assert read_facts(out)["ensemble"] == [best.name, f"{best.name} as searched"]
+
+
+def test_a_probe_that_trained_last_stays_alone(record, out, monkeypatch):
+    best = last_trainings._read_trained(record, record.trials.best())
+    probe = replace(best, recipe=best.recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)}))
+    monkeypatch.setattr(last_trainings, "_list_leaders", lambda record: [(record.trials.best(), probe)])
+    monkeypatch.setattr(last_trainings, "_train", lambda *_: best)
     train_all(record, out)
     assert "members" not in read_facts(out)
     assert not out.with_name("tiny-single").exists()

@@ -153,6 +153,10 @@ def test_a_resource_or_a_label_narrows_the_nodes_too():
         plan_demand(GPUS, None, None, "zone=c")
 
 
+def test_an_empty_accelerator_is_none():
+    assert plan_demand(GPUS, None, None, "") == plan_demand(GPUS, None, None)
+
+
 def test_a_cluster_that_can_grow_may_have_no_machine_yet():
     assert plan_demand([], None, 1, can_grow=True) == Demand(1, 1)
     with pytest.raises(UserError, match=r"^--address: every node of the cluster is draining\."):
