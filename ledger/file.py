@@ -98,15 +98,8 @@ def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = No
     if not lines:  # no newline yet
         raise _describe_damage(path, is_copy, fault="the ledger is empty")
     check_format(path, lines[0], is_copy)
-    yield from _decode(path, enumerate(lines[1:], start=2), is_copy, missing, torn)
-
-
-def _decode(
-    path: Path, lines: Iterable[tuple[int, bytes]], is_copy: bool, missing: set[str] | None, torn: bytes = b""
-) -> Iterator[AnyEvent]:
-    """Yield the events of numbered lines; `torn` is what follows the last newline."""
-    unknown, damaged, number = Counter[str](), list[str](), 1
-    for number, line in lines:
+    unknown, damaged = Counter[str](), list[str]()
+    for number, line in enumerate(lines[1:], start=2):
         if missing is not None:
             missing |= add_placeholders(line)
         if event := try_decode(line):
@@ -118,7 +111,7 @@ def _decode(
         else:
             damaged.append(_describe_line(number, line))
     if torn:
-        damaged.append(f"{_describe_line(number + 1, torn)}, which is incomplete")
+        damaged.append(f"{_describe_line(len(lines) + 1, torn)}, which is incomplete")
     if damaged:
         place = path.parent.name if is_copy else path
         logger.warning("%s: damaged, and read without line %s.", place, ", line ".join(damaged))
@@ -183,42 +176,3 @@ def find_header(path: Path, events: Iterable[AnyEvent], is_copy: bool = False) -
         if isinstance(event, SweepStarted):
             return event
     raise _describe_damage(path, is_copy, fault="the line that describes the sweep is missing")
-
-
-class LedgerTail:
-    """Follows a ledger while its driver writes: each call reads only what is new. The file may be missing at first."""
-
-    def __init__(self, folder: SweepFolder) -> None:
-        self.path, self.is_copy = folder.ledger, folder.is_copy
-        self.missing: set[str] = set()  # parts of plugins that are not loaded
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin again at the first line."""
-        self._offset = 0  # of the first byte that was not read
-        self._lines = 0
-        self._file: tuple[int, int] | None = None  # device and inode
-
-    def read(self) -> list[AnyEvent] | None:
-        """Return the next new events; None if the file was replaced, and must be read from its beginning."""
-        try:
-            with self.path.open("rb") as file:
-                status = os.fstat(file.fileno())  # of the file that is read, also if another has its name now
-                if self._file not in (None, (status.st_dev, status.st_ino)) or status.st_size < self._offset:
-                    self.forget()
-                    return None
-                self._file = (status.st_dev, status.st_ino)
-                file.seek(self._offset)
-                read = file.read()
-                *lines, torn = read.split(b"\n")
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise UserError(f"{self.path}: the ledger cannot be read ({error.strerror}).") from None
-        if lines and not self._lines:
-            check_format(self.path, lines[0], self.is_copy)
-        numbered = [(number, line) for number, line in enumerate(lines, self._lines + 1) if number > 1]  # 1: the format
-        events = list(_decode(self.path, numbered, self.is_copy, self.missing))
-        # Only now, so that a damaged line is met again.
-        self._offset, self._lines = self._offset + len(read) - len(torn), self._lines + len(lines)
-        return events

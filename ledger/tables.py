@@ -30,7 +30,6 @@ class Sweep:
     last one if the space says so), then the metrics, and `seconds`.
     `figures` has the metrics of the sweep itself, such as those of the linear probe.
     `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
-    `interruptions` are the times without a driver, each as start and end in seconds since 1970.
     `id` is the random id of its ledger, and `called` its name as a command here finds it, with `--storage` if need be.
     """
 
@@ -41,7 +40,6 @@ class Sweep:
     curves: pd.DataFrame
     figures: dict[str, float] = field(default_factory=dict)
     copies: frozenset[int] = frozenset()
-    interruptions: tuple[tuple[float, float], ...] = ()
     id: str = ""
     called: str = ""
 
@@ -124,7 +122,6 @@ def make_tables(record: SweepRecord) -> Sweep:
         curves,
         record.trials.figures(),
         frozenset(record.trials.copies()),
-        tuple(record.trials.interruptions),
         record.header.id,
         record.called,
     )

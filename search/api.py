@@ -204,4 +204,4 @@ def _result(end: SweepEnd, console: Console, page: Path | None) -> Result:
         from search.evaluation.report import attach_page
 
         attach_page(end.record, page, SweepDisplay(console).line)
-    return Result(end.record, end.state, end.undelivered, console, seconds_left=end.seconds_left)
+    return Result(end.record, end.state, end.undelivered, console, None, end.seconds_left, end.capacity)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.record import SweepRecord
     from ledger.trials import Trial
     from search.evaluation.replications.findings import Ablation, Confirmation
+    from search.runner.machines.capacity import Capacity
 
 
 SHOWN = 10  # trials in the table of a notebook
@@ -36,6 +37,7 @@ class Result:
         console: The methods print to it; a quiet console prints nothing.
         store: The MLflow store that it was read from, if it is not that of its settings.
         seconds_left: What is left of a time budget, for the last training of the winner on all images but the test split.
+        capacity: Where that may run, if Ray runs.
     """
 
     record: SweepRecord
@@ -44,6 +46,7 @@ class Result:
     console: Console
     store: str | None = None
     seconds_left: float | None = None
+    capacity: Capacity | None = None
 
     def __repr__(self) -> str:
         return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"

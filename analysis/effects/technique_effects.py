@@ -31,7 +31,6 @@ WIDER = 1.2
 FEWEST = 4  # With fewer full-length trials, no model is fitted.
 FEWEST_OF_LEVEL = 3  # With fewer full-length trials with a level, or with the baseline's choice, it gets no verdict.
 NOT_ENOUGH = "not enough trials"
-FEWEST_IN_FOREST = 8  # With fewer full-length trials, a forest finds nothing.
 EFFECTS = ["technique", "parameter", "level", "detail", "verdict", "effect", "low", "high", "full", "full_off"]
 EFFECTS += ["best", "best_off", "trials"]
 INTERACTIONS = ["one", "other", "effect", "low", "high", "clear"]
@@ -166,33 +165,3 @@ def _takes_baseline(design: Design, parameter: SearchParameter) -> np.ndarray:
     if isinstance(parameter.domain, Interval):
         return np.isclose(values.to_numpy(dtype=float), design.baseline[parameter.name])
     return (values == design.baseline[parameter.name]).to_numpy()
-
-
-def measure_importance(sweep: Sweep) -> pd.Series:
-    """The share of the differences between full-length scores that each parameter explains: fANOVA (Hutter et al. 2014).
-
-    Shares add up to 1, the largest first; there are none if too few trials ran to full length, or all scores are equal.
-    """
-    import optuna
-    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-
-    design = make_design(sweep)
-    full = design.points
-    varied = [parameter for parameter in design.parameters if full[parameter.name].nunique() > 1]
-    if len(full) < FEWEST_IN_FOREST or not varied or np.ptp(design.scores) == 0:
-        return pd.Series(dtype=float)
-    kinds: dict[str, BaseDistribution] = {}
-    for parameter in varied:
-        values = full[parameter.name]
-        if isinstance(parameter.domain, Interval):  # A baseline can lie outside the interval.
-            kinds[parameter.name] = FloatDistribution(min(0.0, values.min()), max(1.0, values.max()))
-        else:
-            kinds[parameter.name] = CategoricalDistribution(sorted(values.unique()))
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize")
-    for point, score in zip(full.to_dict("records"), design.scores, strict=True):
-        params: dict[str, object] = {name: point[name] for name in kinds}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=kinds, value=float(score)))
-    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-    shares = pd.Series(optuna.importance.get_param_importances(study, evaluator=evaluator), dtype=float)
-    return shares.sort_values(ascending=False)

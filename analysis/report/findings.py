@@ -15,7 +15,6 @@ from analysis.effects.technique_effects import (
     NOT_ENOUGH,
     fit_sweep,
     measure_effects,
-    measure_importance,
     measure_interactions,
 )
 from analysis.report.cautions import list_cautions
@@ -38,7 +37,6 @@ class Findings:
     lead: Lead
     effects: pd.DataFrame
     interactions: pd.DataFrame
-    importance: pd.Series
     cautions: list[str]
     savings: pd.Series
     equal_time: pd.DataFrame
@@ -53,8 +51,8 @@ class Winner:
     changes: list[str]
 
 
-def find(sweep: Sweep, *, with_importance: bool = True) -> Findings:
-    """Compute the findings of a sweep; the importance of its search parameters is empty if it is not wanted."""
+def find(sweep: Sweep) -> Findings:
+    """Compute the findings of a sweep."""
     if not list_parameters(sweep.space.recipe):
         raise UserError(f"{sweep.name}: its space has no search parameters, so its trials do not differ.")
     refuse_unfinished(sweep)
@@ -66,7 +64,6 @@ def find(sweep: Sweep, *, with_importance: bool = True) -> Findings:
         lead,
         effects,
         measure_interactions(fitted),
-        measure_importance(sweep) if with_importance else pd.Series(dtype=float),
         list_cautions(sweep, effects, lead),
         measure_savings(sweep),
         compare_at_equal_time(sweep),

@@ -17,8 +17,6 @@ from training.errors import UserError
 from training.process.writable import complete_file
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ledger.tables import Sweep
 
 Kind = Literal["effects", "curves", "parallel", "scores", "slices", "contour"]
@@ -91,13 +89,6 @@ def explain_missing(sweep: Sweep, slices: Sequence[Axis], fewest: int) -> str:
     return ""
 
 
-def choose_pair(slices: Sequence[Axis], importance: pd.Series) -> list[str]:
-    """The two search parameters that explain most by `measure_importance`, for the first view of the contours."""
-    names = [axis.name for axis in slices]
-    first = [name for name in importance.index if name in names]
-    return [*first, *(name for name in names if name not in first)][:2]
-
-
 @dataclass(frozen=True)
 class Plots:
     """Interactive figures of one sweep, as in its report."""
@@ -151,10 +142,8 @@ class Plots:
 
         Args:
             x: A search parameter, or a searched field inside an option, such as `optimizer.lr`.
-            y: Another one. Default: those that explain most of the differences between scores.
+            y: Another one. Default: the first ones of the space.
         """
-        from analysis.effects.technique_effects import measure_importance
-
         data = collect_sweep(self.sweep)
         title, note = f"Contours of {data.name}", explain_missing(self.sweep, data.slices, 2)
         if note:
@@ -166,10 +155,8 @@ class Plots:
                     f"{argument}={name!r}: this is no search parameter with several values among the trials of full length. "
                     f"Choose one of: {', '.join(names)}."
                 )
-        if x is None or y is None:
-            ordered = choose_pair(data.slices, measure_importance(self.sweep))
-            x = x or next(name for name in ordered if name != y)
-            y = y or next(name for name in ordered if name != x)
+        x = x or next(name for name in names if name != y)
+        y = y or next(name for name in names if name != x)
         return Figure("contour", title, data, settings={"x": x, "y": y})
 
     def _check(self, argument: str, value: str, others: tuple[str, ...]) -> None:

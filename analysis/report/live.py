@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from analysis.report.page import render_template
 
@@ -24,7 +23,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Live:
-    """What a running sweep does now. `rungs` are the epochs, the trials that reached them, and the score that passes."""
+    """What a running sweep does now."""
 
     name: str
     state: str
@@ -35,11 +34,8 @@ class Live:
     time_left: str
     machine: str
     workers: Sequence[Worker] = ()
-    rungs: Sequence[tuple[str, int, str]] = ()
-    logs: Mapping[str, str] = field(default_factory=dict, repr=False)  # the end of each trial's log, by its name
 
 
 def put_live(page: str, live: Live, seconds: float) -> str:
     """Complete a page of `render_live`; every so many seconds it then asks the browser for a newer one."""
-    logs = json.dumps(dict(live.logs))
-    return page.replace(PLACE, render_template("live.html.j2", live=live, logs=logs, now=time.time(), seconds=seconds))
+    return page.replace(PLACE, render_template("live.html.j2", live=live, now=time.time(), seconds=seconds))

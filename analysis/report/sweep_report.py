@@ -23,9 +23,9 @@ from analysis.report.findings import (
     describe_winner,
     order_effects,
 )
-from analysis.report.interactive_figures import choose_pair, explain_missing, slices_height, to_json
+from analysis.report.interactive_figures import explain_missing, slices_height, to_json
 from analysis.report.page import Section, Verdict, list_charts, render_template
-from analysis.report.plots.course_plots import plot_costs, plot_importance, plot_progress, plot_timeline
+from analysis.report.plots.course_plots import plot_costs, plot_progress
 from analysis.report.plots.plot_style import to_svg
 from analysis.report.sentences import describe_images, describe_lead, describe_state
 from analysis.report.sweep_data import EPOCH_METRICS, collect_effects, collect_sweep
@@ -42,14 +42,8 @@ def render_report(findings: Findings, mistakes: Sequence[Section] = ()) -> str:
 
     `mistakes` are sections about the predictions of the best trial.
     """
-    sweep, importance = findings.sweep, findings.importance
-    plots = {
-        "costs": plot_costs(sweep),
-        "progress": plot_progress({sweep.name: sweep}),
-        "timeline": plot_timeline(sweep),
-    }
-    if len(importance):
-        plots["importance"] = plot_importance(importance)
+    sweep = findings.sweep
+    plots = {"costs": plot_costs(sweep), "progress": plot_progress({sweep.name: sweep})}
     drawn = {key: to_svg(plot, key) for key, plot in plots.items()}
     return _render(sweep, findings, mistakes, plots=drawn, state=describe_state(sweep))
 
@@ -69,7 +63,6 @@ def render_live(sweep: Sweep, findings: Findings | None, problem: str) -> str:
 
 def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section] = (), **more: object) -> str:
     data, scored = collect_sweep(sweep), sweep.curves.score.notna()
-    importance = findings.importance if findings else pd.Series(dtype=float)
     known = collect_effects(_list_levels(findings), sweep.metric) if findings else ()
     return render_template(
         "report.html.j2",
@@ -85,7 +78,7 @@ def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section]
         no_slices=explain_missing(sweep, data.slices, 1),
         no_contour=explain_missing(sweep, data.slices, 2),
         slices_height=slices_height(data.slices),
-        pair=dict(zip("xy", choose_pair(data.slices, importance), strict=False)),
+        pair=dict(zip("xy", (axis.name for axis in data.slices), strict=False)),
         colours="Purple is low, orange is high."
         if sweep.sign > 0
         else "Purple is high, orange is low, which is better.",

@@ -10,27 +10,56 @@ from itertools import pairwise
 from statistics import fmean
 
 from ledger.formatting import format_seconds
-from ledger.trials import UNFINISHED, Trial
+from ledger.trials import UNFINISHED, Trial, Trials
 from training.recipe import Recipe
 
 # Seconds of an epoch beside one of the whole network: the gradient of a frozen part is not computed.
 SHARES = {"full": 1.0, "first": 1.0, "norm_bias": 0.9, "middle": 0.8, "most": 0.6, "last": 0.4}
 STORED = 0.05  # with `last`, where the features of images that never change are stored
 
-END_START_SECONDS = 8.0  # of each last training
-MORE_IMAGES = 1.2  # the images of training and validation, beside those of the training
-WITH_ALL_CPUS = 0.7  # the time of a training alone, beside that of one of several at a time
+END_CLOSE_SECONDS = 6.0  # from the end of the search to the first last training
+END_START_SECONDS = 12.0  # of each
+MORE_IMAGES = 1.3  # the time with the images of training and validation, beside that with those of the training
 GRACE = 0.05  # of the time budget, that the first of them may take more than is left of it
 MOST_KEPT = 0.45  # of the time budget, for the last trainings
 MEMBERS = 3  # of them: a fourth gains little (docs/benchmarks.md), so it trains only in time that is left over
 
 
-def keep_for_end(leader: Trial | None, budget: float, slots: int) -> float:
-    """Return the seconds of a time budget for as many last trainings, of the leader's recipe, as are likely to end in them."""
-    seconds = (leader.reports[-1].worker_seconds if leader else None) or 0.0
-    each = END_START_SECONDS + MORE_IMAGES * (WITH_ALL_CPUS if slots > 1 else 1.0) * seconds
-    most = MOST_KEPT * budget
-    return min(most, max(1, min(MEMBERS, most // each)) * each)
+@dataclass(frozen=True)
+class LastPlan:
+    """Last trainings in a time: how many at a time, how many in all, the seconds of each and of all."""
+
+    lanes: int
+    members: int
+    each: float
+    seconds: float
+
+
+def plan_last(usual: float, seconds: float, most: int, slots: int, shares_cpus: bool) -> LastPlan:
+    """Return the plan by which most of at most `most` trainings end in the seconds, and of those the soonest.
+
+    `usual` has the seconds of a trial, of which `slots` ran at a time. With `shares_cpus` fewer at a time have more CPUs
+    each. A training takes about the square root of the time with four times as many (docs/benchmarks.md).
+    """
+
+    def plan(lanes: int) -> LastPlan:
+        each = END_START_SECONDS + MORE_IMAGES * usual * (math.sqrt(lanes / slots) if shares_cpus else 1.0)
+        members = max(1, min(most, lanes * int(seconds // each)))
+        return LastPlan(lanes, members, each, each * math.ceil(members / lanes))
+
+    return max(map(plan, range(1, max(1, min(slots, most)) + 1)), key=lambda one: (one.members, -one.seconds))
+
+
+def keep_for_end(trials: Trials, budget: float, slots: int, shares_cpus: bool) -> float:
+    """Return the seconds of a time budget for as many last trainings, of the best fine-tuning, as are likely to end in them."""
+    ended = (trial for trial in trials.ranked() if trial.state == "completed")
+    leader, most = next((trial for trial in ended if trial.recipe.linear_probe.trains), None), MOST_KEPT * budget
+    return min(most, END_CLOSE_SECONDS + plan_last(usual_seconds(leader), most, MEMBERS, slots, shares_cpus).seconds)
+
+
+def usual_seconds(trial: Trial | None) -> float:
+    """Return the seconds of a trial's training; one where nothing is known."""
+    return (trial.reports[-1].worker_seconds if trial else None) or 1.0
 
 
 def weigh(recipe: Recipe) -> float:

@@ -13,15 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.file import LedgerTail
+from ledger.events import DriverStarted, TrialEnded, TrialLost, TrialResumed, TrialStarted
 from ledger.folder import SweepFolder
+from ledger.formatting import format_score, format_seconds
+from ledger.recipe_text import format_counts
 from ledger.record import SweepRecord
+from ledger.trials import UNFINISHED, Trials
+from search.core.pace import describe_left
 from training.errors import UserError
 from training.process.writable import complete_file
 
 if TYPE_CHECKING:
     from analysis.report.findings import Findings
-    from ledger.events import AnyEvent
+    from analysis.report.live import Live, Worker
     from ledger.tables import Sweep
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder of the rooms
@@ -49,7 +53,6 @@ class Follower:
         from analysis.report.live import put_live
         from analysis.report.sweep_report import render_live
         from ledger.tables import make_tables
-        from search.evaluation.live_state import describe_live
 
         if len(record.events) != self.known:
             sweep = make_tables(record)
@@ -68,7 +71,53 @@ class Follower:
             is_over = wait(SECONDS if self.text else LOOK_SECONDS)
 
 
-def find_if_any(record: SweepRecord, sweep: Sweep, *, is_last: bool = False) -> tuple[Findings | None, str]:
+def describe_live(record: SweepRecord) -> Live:
+    """Return what the ledger says now about state, progress and workers."""
+    from analysis.report.live import Live
+
+    trials, now = record.trials, time.time()
+    drivers = [place for place, event in enumerate(record.events) if isinstance(event, DriverStarted)]
+    since = record.events[drivers[-1] :] if drivers else []
+    driver = record.driver if since else None
+    budget = record.recorded_settings.time_budget_seconds
+    # A resume may have another time budget, which the ledger does not have.
+    budget_left = since[0].time + budget - now if len(drivers) == 1 and budget else None
+    left = describe_left(list(trials), record.budget, driver.slots if driver else 1, budget_left, now)
+    last = record.events[-1].time if record.events else now
+    share = f"{driver.threads} CPU thread{'s' * (driver.threads != 1)}" if driver else ""
+    return Live(
+        name=record.name,
+        state="Running" if driver else "The first trial is being prepared",
+        done=sum(trial.state not in UNFINISHED for trial in trials),
+        budget=record.budget,
+        counts=format_counts(trials) or "none has started",
+        elapsed=format_seconds(trials.elapsed_seconds + (now - last if driver else 0.0)),
+        time_left=left or "the time left is not known yet",
+        machine=f"{share}{f' and {driver.gpus:g} GPU' if driver.gpus else ''} for each trial, driver on {driver.host}"
+        if driver
+        else "",
+        workers=_list_workers(since, trials, driver.slots if driver else 0),
+    )
+
+
+def _list_workers(since: list, trials: Trials, slots: int) -> list[Worker]:
+    """Return a worker for each place. A trial keeps its place, and a new one gets the first that is free."""
+    from analysis.report.live import Worker
+
+    places: dict[int, int] = {}
+    for event in since:
+        if isinstance(event, TrialStarted | TrialResumed):
+            places[event.trial] = min(set(range(len(places) + 1)) - set(places.values()))
+        elif isinstance(event, TrialEnded | TrialLost):
+            places.pop(event.trial, None)
+    workers = [Worker()] * max([slots, *(place + 1 for place in places.values())])
+    for number, place in places.items():
+        trial = trials.by_number[number]
+        workers[place] = Worker(trial.name, trial.epoch, trial.epochs, format_score(trials.metric, trial.score))
+    return workers
+
+
+def find_if_any(record: SweepRecord, sweep: Sweep) -> tuple[Findings | None, str]:
     """Return the findings of a sweep, or None and the reason why there are none yet."""
     from analysis.report.findings import find
 
@@ -78,7 +127,7 @@ def find_if_any(record: SweepRecord, sweep: Sweep, *, is_last: bool = False) -> 
             f"This sweep is a replication of {made.of}. Its results are written by: sweep {made.kind} {made.of}",
         )
     try:
-        return find(sweep, with_importance=is_last), ""
+        return find(sweep), ""
     except UserError as error:
         return None, str(error)
 
@@ -95,25 +144,21 @@ def write_last(record: SweepRecord, page: Path) -> None:
     from ledger.tables import make_tables
 
     sweep = make_tables(record)
-    findings, problem = find_if_any(record, sweep, is_last=True)
+    findings, problem = find_if_any(record, sweep)
     write_page(page, render_report(findings) if findings else render_plain(sweep, problem))
 
 
 def read_folder(folder: SweepFolder) -> Callable[[], SweepRecord | None]:
-    """Return a function that returns a sweep as it is then. Each call reads only what is new in the ledger."""
-    tail = LedgerTail(folder)
-    events: list[AnyEvent] = []
-    latest: list[SweepRecord] = []
+    """Return a function that returns a sweep as it is then; it reads the ledger again only after that has changed."""
+    latest: SweepRecord | None = None
+    known = (0, 0)
 
     def read() -> SweepRecord | None:
-        new = tail.read()
-        if new is None:  # the ledger is another one now
-            events.clear()
-            new = tail.read() or []
-        events.extend(new)
-        if new or not latest:
-            latest[:] = [SweepRecord(folder, events)]
-        return latest[0] if events else None
+        nonlocal latest, known
+        status = folder.ledger.stat() if folder.ledger.exists() else None
+        if status and (now := (status.st_mtime_ns, status.st_size)) != known:
+            latest, known = SweepRecord.open(folder, only_shown=True), now
+        return latest
 
     return read
 

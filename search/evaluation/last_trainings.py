@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-import math
-import shutil
-import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.export.bundle import check_out, export_model
-from ledger.formatting import plural
 from ledger.record import SweepRecord
 from ledger.trials import Trial
-from search.core.pace import GRACE, MEMBERS
+from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
+from search.evaluation.last_workers import LastWorkers, Trained
 from search.evaluation.trial_export import describe_trial, place_export, read_weights, source_of
-from search.runner.interrupt import Interrupted, interruptible
-from search.runner.worker import share_resources
+from search.runner.interrupt import Interrupted
 from training.contract.technique import Technique
 from training.errors import UserError
-from training.process.resources import count_cpus
 from training.recipe import Recipe, read_recipe
 from training.techniques.model.flip_average import FlipAverage
 
 if TYPE_CHECKING:
-    import torch
-
     from analysis.export.summary import Provenance
     from ledger.events import TestScored
+    from search.runner.machines.capacity import Capacity
 
 
 MOST_MEMBERS = MEMBERS + 1
 NEAR = 1.5  # standard errors of the best score that another member may be behind
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A training: its resolved recipe, its weights, and its CPU threads."""
-
-    recipe: Recipe
-    weights: dict[str, torch.Tensor]
-    classes: tuple[str, ...]
-    threads: int
+MOST_LOST = 2  # trainings without a model, as they diverged or their workers died, after which no other starts
 
 
 def train_release(
@@ -54,29 +38,37 @@ def train_release(
     say: Callable[[str], None],
     *,
     headline: str,
-    hint: str,
     test: TestScored | None,
 ) -> bool:
-    """Train a trial's recipe on training and validation images, and export the model to `out`.
+    """Train a trial's recipe on training and validation images where the sweep ran, and export the model to `out`.
 
-    Returns whether there is a model: False if it diverged.
+    Returns whether there is a model: False if it diverged, or its worker was lost.
 
     Raises:
         Interrupted: a signal ended it.
     """
-    trained = _train(record, _read_trained(record, trial).recipe, describe_trial(record, trial), say, hint)
+    with LastWorkers(record, None, say) as workers:
+        workers.start(describe_trial(record, trial), _read_trained(record, trial).recipe)
+        _, trained = workers.wait()
     if trained is None:
         return False
     _export([trained], {**source_of(record, trial, test, trained.classes), "finding": headline}, out)
     return True
 
 
-def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable[[str], None], headline: str) -> None:
+def train_ensemble(
+    record: SweepRecord,
+    capacity: Capacity,
+    seconds: float,
+    out: Path,
+    say: Callable[[str], None],
+    headline: str,
+) -> None:
     """Train the leaders on training and validation images while there is time; export the mean of their probabilities.
 
     Where there is time for fewer than three, those that the search has trained fill it up. The first training alone is
     kept beside. The mean of several trainings is better than one (Lakshminarayanan et al. 2017), most where their recipes
-    differ (Wenzel et al. 2020).
+    differ (Wenzel et al. 2020). Ray still runs, with the `capacity` for trials.
 
     Raises:
         Interrupted: a signal ended it. The exports have what was trained before.
@@ -85,48 +77,83 @@ def train_ensemble(record: SweepRecord, seconds: float, out: Path, say: Callable
     began, hint = time.monotonic(), f"{out} has the model without the images of the validation."
     until = began + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
     leaders = _list_leaders(record)
-    # The weights of snapshots are an ensemble already, and a linear probe on more images is the same model.
-    searched = [
-        leader for leader in leaders if leader[1].recipe.linear_probe.trains and not leader[1].recipe.snapshots.is_on
-    ]
-    trained: list[Trained] = []
-    names: list[str] = []
-    pace = 0.0  # seconds of a training here for each second of its trial
     first = leaders[0][0]
     if first is not record.trials.best():
         say(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
-    for trial, recipe in _list_members(leaders):
-        now, usual = time.monotonic(), trial.reports[-1].worker_seconds or 1.0
-        if len(trained) == MOST_MEMBERS or now + pace * usual > began + seconds:
-            continue  # one that comes later may be quicker
-        shutil.rmtree(record.folder.path / "final", ignore_errors=True)  # that of another training
-        name = trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
-        if (member := _train(record, recipe, f"trial {name}", say, hint, until)) is None:
-            break
-        pace = max(pace, (time.monotonic() - now) / usual)
-        if any(all(other.weights[key].equal(value) for key, value in member.weights.items()) for other in trained):
-            continue  # such as a linear probe, to which a seed means nothing
-        trained.append(member)
-        names.append(name)
-        source = source_of(record, first, None, member.classes)
-        if first is record.trials.best():
-            source["finding"] = headline
-        hint = f"{out} has that model; its score is from before, because validation images are now in its training."
-        filling = searched[: max(0, MEMBERS - len(trained))]
-        joined = [*trained, *(kept for _, kept in filling)]
-        if len(trained) == (1 if searched else 2):
-            _export(trained[:1], source, single)
-        if joined[1:]:
-            source["ensemble"] = [*names, *(f"{trial.name} as searched" for trial, _ in filling)]
-            mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
-            hint = (
-                f"{out} has the mean of {len(joined)} models (trials {', '.join(source['ensemble'])}{mirrored}), which is "
-                f"usually better than one, and {passes * len(joined)} times slower; {single} has the first alone. The score "
-                "is from before, because validation images are now in the training."
-            )
-        _export(joined, source, out)
+    plan = plan_last(usual_seconds(first), seconds, MOST_MEMBERS, capacity.slots, capacity.shares_cpus)
+    pace, lost = plan.each / usual_seconds(first), 0  # seconds of a training here for each second of its trial
+    members = {_name(trial, recipe): (trial, recipe) for trial, recipe in _list_members(leaders)}
+    started: dict[str, float] = {}
+    trained: dict[str, Trained] = {}
+    with LastWorkers(record, capacity, say, lanes=plan.lanes, until=until) as workers:
+        while True:
+            for name, (trial, recipe) in members.items():
+                now, is_full = time.monotonic(), len(trained) + workers.running == MOST_MEMBERS or lost == MOST_LOST
+                if is_full or not workers.has_room():
+                    break
+                # The first always trains; in place of one that would take too long, a later one may be quicker.
+                if name not in started and (not started or now + pace * usual_seconds(trial) <= began + seconds):
+                    workers.start(name, recipe)
+                    started[name] = now
+            if not workers.running:
+                break
+            try:
+                name, member = workers.wait()
+            except Interrupted as end:
+                raise Interrupted(end.number, hint) from None
+            if member is None:
+                lost += 1
+                continue
+            pace = max(pace if trained else 0.0, (time.monotonic() - started[name]) / usual_seconds(members[name][0]))
+            if not any(_is_same(member, other) for other in trained.values()):
+                trained[name] = member
+                in_order = {name: trained[name] for name in members if name in trained}
+                hint = _export_mean(record, leaders, in_order, out, single, headline)
     say(hint)
-    shutil.rmtree(record.folder.path / "final", ignore_errors=True)
+
+
+def _name(trial: Trial, recipe: Recipe) -> str:
+    return trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
+
+
+def _is_same(member: Trained, other: Trained) -> bool:
+    """Whether the weights are the same, as those of a linear probe are, to which a seed means nothing."""
+    return all(other.weights[key].equal(value) for key, value in member.weights.items())
+
+
+def _export_mean(
+    record: SweepRecord,
+    leaders: Sequence[tuple[Trial, Trained]],
+    trained: Mapping[str, Trained],
+    out: Path,
+    single: Path,
+    headline: str,
+) -> str:
+    """Export the mean of trainings to `out`, and the first of them to `single`; return a sentence about both."""
+    members, first = list(trained.values()), leaders[0][0]
+    source = source_of(record, first, None, members[0].classes)
+    if first is record.trials.best():
+        source["finding"] = headline
+    # The weights of snapshots are an ensemble already, and a linear probe on more images is the same model.
+    searched = {
+        f"{trial.name} as searched": kept
+        for trial, kept in leaders
+        if kept.recipe.linear_probe.trains and not kept.recipe.snapshots.is_on
+    }
+    filling = list(searched.items())[: max(0, MEMBERS - len(members))]
+    joined = [*members, *(kept for _, kept in filling)]
+    if not joined[1:]:
+        _export(members, source, out)
+        return f"{out} has that model; its score is from before, because validation images are now in its training."
+    _export(members[:1], source, single)
+    source["ensemble"] = [*trained, *(name for name, _ in filling)]
+    _export(joined, source, out)
+    mirrored, passes = (", mirrored too", 2) if members[0].recipe.flip_average.enabled else ("", 1)
+    return (
+        f"{out} has the mean of {len(joined)} models (trials {', '.join(source['ensemble'])}{mirrored}), which is usually "
+        f"better than one, and {passes * len(joined)} times slower; {single} has the first alone. "
+        "The score is from before, because validation images are now in the training."
+    )
 
 
 def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
@@ -189,36 +216,6 @@ def _read_trained(record: SweepRecord, trial: Trial) -> Trained:
     if saved is None:
         raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}), so it cannot be released.")
     return Trained(read_recipe(saved["recipe"]), saved["state_dict"], tuple(saved["classes"]), record.driver.threads)
-
-
-def _train(
-    record: SweepRecord, recipe: Recipe, name: str, say: Callable[[str], None], hint: str, until: float = math.inf
-) -> Trained | None:
-    """Train on the images of both parts; None if it diverged, or had no time until `until` of the monotonic clock."""
-    import torch
-
-    from training.loop.checkpoint import read_checkpoint
-    from training.train import train
-
-    folder = record.folder.path / "final"
-    folder.mkdir(exist_ok=True)
-    resources = share_resources(recipe, count_cpus(), torch.cuda.device_count(), uses_share=False)
-    say(f"Training on training and validation images, {plural(recipe.epochs, 'epoch')}: {name}.")
-    with interruptible() as interrupted:
-        outcome = train(
-            recipe,
-            folder,
-            metric=record.trials.metric,
-            resources=resources,
-            on_report=lambda report: not interrupted() and time.monotonic() < until,
-            release=True,
-        )
-        if interrupted():
-            raise Interrupted(interrupted.number or signal.SIGINT, hint)
-    if outcome.state != "completed":
-        return None
-    weights = read_checkpoint(folder / "best.ckpt")["state_dict"]
-    return Trained(outcome.recipe, weights, outcome.classes, resources.threads)
 
 
 def _export(members: Sequence[Trained], source: Provenance, out: Path) -> None:

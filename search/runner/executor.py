@@ -117,8 +117,6 @@ def run_on_ray(work: Work) -> None:
     finally:
         if is_ray_lost():
             ray.shutdown()  # while Tune's objects live: their deletion would wait a minute for the server and end this process
-        else:
-            capacity.close()
         is_over.set()
     if is_ray_lost():
         raise RayLost

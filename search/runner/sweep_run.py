@@ -20,9 +20,10 @@ from search.core.controller import Controller
 from search.core.pace import GRACE, keep_for_end
 from search.runner.checkpoints import Checkpoints
 from search.runner.display import Display
-from search.runner.executor import RayLost
+from search.runner.executor import RayLost, run_on_ray
 from search.runner.inbox import Inbox
 from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, StopRequest, interruptible
+from search.runner.machines.capacity import Capacity
 from search.runner.start.prepare import PreparedSweep
 from search.tracking.writer import Tracking
 from training.errors import LostResults, UserError
@@ -39,6 +40,7 @@ class SweepEnd:
     undelivered: int  # events that did not reach MLflow
     is_ray_lost: bool = False  # whether it ended because Ray's servers on this machine did
     seconds_left: float | None = None  # of the time budget, if any
+    capacity: Capacity | None = None  # of Ray, which still runs, for the last trainings
 
 
 class SweepRun:
@@ -83,7 +85,10 @@ class SweepRun:
             raise Interrupted(self.request.number or signal.SIGTERM, self._hint)
         is_lost = isinstance(crash, RayLost) and state == "interrupted" and not self.request()
         record = SweepRecord(self.folder, self.controller.ledger.events)
-        return SweepEnd(record, state, self.undelivered, is_lost, self._seconds_for_last())
+        capacity, seconds = self.capacity if self.prepared.execute is run_on_ray else None, self._seconds_for_last()
+        if capacity and seconds is None and not isinstance(crash, RayLost):
+            capacity.close()  # else the last trainings do
+        return SweepEnd(record, state, self.undelivered, is_lost, seconds, capacity)
 
     def _open(self) -> None:
         """Write into the ledger who trains, and subscribe what follows its events."""
@@ -131,7 +136,7 @@ class SweepRun:
         """Return the time for trials; that of the last trainings, on all images, is kept."""
         if not self.budget:
             return math.inf
-        kept = keep_for_end(self.controller.trials.best(), self.budget, self.capacity.slots)
+        kept = keep_for_end(self.controller.trials, self.budget, self.capacity.slots, self.capacity.shares_cpus)
         return self.began + self.budget - time.monotonic() - kept
 
     def is_over(self) -> bool:

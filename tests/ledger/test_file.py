@@ -1,13 +1,11 @@
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from ledger.events import EpochReported, TrialLost, TrialResumed, decode, encode
-from ledger.file import Ledger, LedgerTail, read_events
-from ledger.folder import SweepFolder
+from ledger.file import Ledger, read_events
 from tests.made_events import make_event
 from training.errors import UserError
 
@@ -117,26 +115,6 @@ def test_a_ledger_without_a_complete_line_is_refused_and_stays_unchanged(tmp_pat
     with pytest.raises(UserError, match="the ledger is empty"):
         Ledger(path)
     assert path.read_bytes() == content
-
-
-def test_a_ledger_that_is_replaced_while_it_is_read_is_read_again_from_its_beginning(tmp_path, monkeypatch):
-    folder = SweepFolder(tmp_path)
-    ledger, tail = Ledger(folder.ledger), LedgerTail(folder)
-    ledger.append(TrialResumed(trial=0))
-    opened = Path.open
-
-    def open_and_repair(path, *arguments):
-        file = opened(path, *arguments)
-        monkeypatch.undo()
-        new = path.with_name("new")
-        new.write_bytes(path.read_bytes().replace(b'"trial":0', b'"trial":7'))
-        new.replace(path)
-        return file
-
-    monkeypatch.setattr(Path, "open", open_and_repair)
-    assert [event.trial for event in tail.read()] == [0]
-    assert tail.read() is None
-    assert [event.trial for event in tail.read()] == [7]
 
 
 def test_another_format_is_refused(tmp_path):

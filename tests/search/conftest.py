@@ -60,6 +60,37 @@ def prepare_here(self):
     return PreparedSweep(self.space, capacity, lambda recipe: recipe, {}, None, execute=run_here)
 
 
+class TrainsHere:
+    """The last trainings of `LastWorkers`, one after the other in this process."""
+
+    def __init__(self, record, capacity, say, **more):
+        self.folder, self.metric, self.recipes = record.folder.path / "final", record.trials.metric, {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @property
+    def running(self):
+        return len(self.recipes)
+
+    def has_room(self):
+        return not self.recipes
+
+    def start(self, name, recipe):
+        self.recipes[name] = recipe
+
+    def wait(self):
+        from search.evaluation.last_workers import Trained, train_last
+        from training.recipe import read_recipe
+
+        name, recipe = self.recipes.popitem()
+        values, *more = train_last(recipe.model_dump(), str(self.folder), self.metric, 1, 0, False)
+        return name, Trained(read_recipe(values), *more)
+
+
 @pytest.fixture(scope="session")
 def trained_sweep(tmp_path_factory):
     """The folder of a sweep of five trials, three of them baselines; the last is the best, with some techniques on."""
@@ -102,9 +133,11 @@ def without_store(monkeypatch):
 
 def leave_out_ray(patch):
     """Let the trials of sweeps run in this process."""
+    from search.evaluation import last_trainings
     from search.runner.start.prepare import Preparation
 
     patch.setattr(Preparation, "run", prepare_here)
+    patch.setattr(last_trainings, "LastWorkers", TrainsHere)
 
 
 def leave_out_store(patch):

@@ -22,9 +22,6 @@ function recipeOf(row) {
   return { ...sweep.fixed, ...Object.fromEntries(own) };
 }
 
-// The end of each trial's log, on the page of a running sweep.
-const logs = document.getElementById("logs") ? JSON.parse(await unpack("logs")) : {};
-
 function showTrial(row) {
   const dialog = document.getElementById("trial");
   fillTrial(dialog, row);
@@ -46,7 +43,6 @@ function fillTrial(dialog, row) {
   put("recipe", `format: ${sweep.format}\nrecipe:\n${toYaml(nest(recipeOf(row)), "  ")}`);
   put("scores", listEpochs(row).join("\n") || "No epoch has ended.");
   dialog.dataset.trial = trials.trial[row];
-  if (dialog.querySelector("[data-put=log]")) put("log", logs[nameOf(row)] || "This trial has no log here.");
   put("export", `sweep export ${sweep.name} --trial ${nameOf(row)}`);
 }
 

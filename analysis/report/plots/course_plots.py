@@ -1,4 +1,4 @@
-"""Plots of what a sweep cost and how it went: costs, progress, a timeline, and the importance of its parameters."""
+"""Plots of what a sweep cost and how it went."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from analysis.report.plots.plot_style import (
     MANY,
     ORANGE,
     RED,
-    STATES,
     finish,
     new_figure,
     put_legend,
 )
 from ledger.columns import list_columns
-from ledger.formatting import label_of, plural, unit_of
+from ledger.formatting import label_of, unit_of
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
 
-OVERLAP_SECONDS = 0.05  # The start of a worker's next trial can be recorded before the end of its last one.
 COSTS = ("seconds", "memory_mb", "ece")  # less is better
 
 
@@ -76,42 +74,4 @@ def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
     axes.set(xlabel="epochs spent by all trials", ylabel=f"best {label_of(sweep.metric)}")
     if len(sweeps) > 1:
         put_legend(figure, colours, 1.4)
-    return finish(figure)
-
-
-def plot_timeline(sweep: Sweep) -> Figure:
-    """A timeline: a bar for each trial, on the first row that was free. Times without a driver are cut out."""
-    timed = sweep.trials[sweep.trials.started.notna() & sweep.trials.ended.notna()].sort_values("started")
-    for name in ("started", "ended"):
-        timed[name] -= sum((timed[name] - start).clip(0, max(end - start, 0)) for start, end in sweep.interruptions)
-    start = timed.started.min() if len(timed) else 0.0
-    busy: list[float] = []  # the time at which each row becomes free
-    rows = []
-    for trial in timed.itertuples():
-        free = [row for row, until in enumerate(busy) if until <= trial.started + OVERLAP_SECONDS]
-        row = free[0] if free else len(busy)
-        busy[row : row + 1] = [trial.ended]
-        rows.append(row)
-    count = max(rows, default=0) + 1
-    figure, axes = new_figure(8.2, 0.9 + 0.22 * min(count, 24))
-    spans = (timed.ended - timed.started).to_numpy() / 60
-    lefts = (timed.started - start).to_numpy() / 60
-    colours = [STATES.get(state, GREY) for state in timed.state]
-    axes.barh(rows, spans, left=lefts, color=colours, height=0.78, linewidth=0, rasterized=len(timed) > MANY)
-    without = f", without {plural(len(sweep.interruptions), 'interruption')}" if sweep.interruptions else ""
-    axes.set(xlabel=f"minutes since the first trial began{without}", ylabel="worker", yticks=[])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    shown = [state for state in STATES if (timed.state == state).any()]
-    put_legend(figure, {state.replace("_", " "): STATES[state] for state in shown}, 5)
-    return finish(figure)
-
-
-def plot_importance(importance: pd.Series) -> Figure:
-    """Shares of importance by search parameter; `importance` is from `measure_importance`."""
-    figure, axes = new_figure(8.2, 0.6 + 0.22 * max(3, len(importance)))
-    shares = importance.sort_values()
-    axes.barh(shares.index, 100 * shares.to_numpy(), color=BLUE, height=0.6)
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel("share of importance (%)")
     return finish(figure)

@@ -15,7 +15,6 @@ from matplotlib.text import Text
 INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
 # The colours are those of charts.js.
 BLUE, ORANGE, GREEN, RED, GREY = "#3b82c4", "#dd8426", "#2b9a66", "#cf4f4f", "#8b93a1"
-STATES = {"completed": BLUE, "stopped": GREY, "diverged": RED, "failed": "#c2528b", "out_of_memory": "#b0892b"}
 MANY = 200  # With more curves, pixels make a smaller file than lines.
 
 STYLE: Any = {

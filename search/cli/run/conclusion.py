@@ -49,10 +49,11 @@ def conclude(result: Result, publish: bool = False) -> None:
         goes_on = result.state != "interrupted"  # else the model of an earlier end stays
         exported = export_trial(record, None, None, headline=finding[0], replaces_last=goes_on)
         console.print(exported.sentence)
-        if result.seconds_left and goes_on and (exported.folder / "model.safetensors").exists():
+        if result.seconds_left and result.capacity and goes_on and (exported.folder / "model.safetensors").exists():
             from search.evaluation.last_trainings import train_ensemble
 
-            train_ensemble(record, result.seconds_left, exported.folder, SweepDisplay(console).line, finding[0])
+            line = SweepDisplay(console).line
+            train_ensemble(record, result.capacity, result.seconds_left, exported.folder, line, finding[0])
         if publish:
             publish_export(record, exported.folder)
     if result.undelivered:

@@ -26,6 +26,7 @@ from search.evaluation.replications.replication import (
     replicate,
 )
 from search.evaluation.trial_export import place_export, read_weights, write_trial
+from search.runner.interrupt import Interrupted
 from training.errors import UserError, printable
 from training.process.resources import find_device
 from training.recipe import read_recipe
@@ -183,10 +184,14 @@ def train_final(replicated: Replicated, confirmation: Confirmation, say: Callabl
     record, trial = replicated.record, _find_trial(replicated, confirmation.winner.label)
     out = place_export(f"{replicated.event.of}-final", record)
     headline = judge(confirmation.metric, confirmation.winner)
-    hint = f"Continue with: sweep confirm {replicated.source.called} --final"
-    if not train_release(record, trial, out, say, headline=headline, hint=hint, test=record.test):
+    try:
+        is_trained = train_release(record, trial, out, say, headline=headline, test=record.test)
+    except Interrupted as end:
+        hint = f"Continue with: sweep confirm {replicated.source.called} --final"
+        raise Interrupted(end.number, hint) from None
+    if not is_trained:
         raise UserError(
-            f"{record.name}: its recipe diverged on training and validation images together, so there is no model to "
+            f"{record.name}: its recipe gave no model on training and validation images together, so there is none to "
             f"release. The confirmed model is the best there is: {place_export(record.name, record)}."
         )
     say(f"Exported the model to release to {out}: recipe, weights, summary, card.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search.runner.machines.cluster import ACCELERATOR, NODE_ID, Node
 from search.runner.machines.sharing import SharedCluster
@@ -157,6 +157,16 @@ class Capacity:
         # Without spaces, which Ray takes for a part of the next id.
         avoided = {NODE_ID: f"!in({','.join(self.avoided)})"} if self.avoided else {}
         return self.demand.labels | avoided
+
+    @property
+    def shares_cpus(self) -> bool:
+        """Whether fewer trainings at a time may have more CPUs each: on this machine, without GPUs."""
+        return self._look is None and not self.demand.gpus
+
+    def widen(self, lanes: int) -> Demand:
+        """Return the demand of each of so many trainings at a time, with all CPUs that they may share."""
+        cpus = min(node.cpus for node in self._nodes) // lanes if self.shares_cpus else 0.0
+        return replace(self.demand, cpus=max(self.demand.cpus, cpus))
 
     def is_prepared(self, node: str) -> bool:
         """Return whether the node with this id is there and prepared, as of the last look."""

@@ -16,7 +16,6 @@ from analysis.effects.technique_effects import (
     NOT_ENOUGH,
     fit_sweep,
     measure_effects,
-    measure_importance,
     measure_interactions,
 )
 from analysis.report.cautions import list_cautions
@@ -172,12 +171,6 @@ def test_a_point_contains_the_chosen_option_and_the_place_in_an_interval():
     assert inside == [[True, False], [False, True], [False, False], [False, True], [False, False]]
 
 
-def test_the_parameter_with_the_largest_effect_is_the_most_important(sweep):
-    shares = measure_importance(sweep)
-    assert shares.sum() == pytest.approx(1)
-    assert set(shares.index[:2]) & {"label_smoothing", "mixup"}
-
-
 def test_a_sweep_whose_trials_are_all_perfect_has_a_report(tmp_path):
     (tmp_path / "made-up.yaml").write_text(SPACE)
     space = load_space(tmp_path / "made-up.yaml")
@@ -186,7 +179,6 @@ def test_a_sweep_whose_trials_are_all_perfect_has_a_report(tmp_path):
         event.model_copy(update=perfect) if event.event == "report" else event for event in simulate(space).events
     ]
     sweep = make_tables(SweepRecord(SweepFolder(tmp_path / "made-up"), [make_header("made-up", space), *events]))
-    assert measure_importance(sweep).empty
     assert "<svg" in render_report(find(sweep))
 
 

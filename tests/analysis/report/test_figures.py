@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.effects.technique_effects import measure_importance
 from analysis.report.findings import find
-from analysis.report.plots.course_plots import plot_timeline
 from analysis.report.sweep_data import collect_sweep
 from analysis.report.sweep_report import render_report
 from training.errors import UserError
@@ -94,12 +92,12 @@ def test_slices_have_the_trials_of_full_length_alone_with_the_scale_of_their_dom
     assert [value is not None for value in slices["mixup.alpha"].values] == mixed
 
 
-def test_contours_show_the_two_parameters_that_explain_most_or_those_that_are_named(sweep):
-    important = measure_importance(sweep).index
-    assert list(sweep.plot.contour().settings.values()) == list(important[:2])
+def test_contours_show_the_first_two_parameters_or_those_that_are_named(sweep):
+    first = [axis.name for axis in collect_sweep(sweep).slices]
+    assert list(sweep.plot.contour().settings.values()) == first[:2]
     assert sweep.plot.contour("mixup.alpha", "optimizer.lr").settings == {"x": "mixup.alpha", "y": "optimizer.lr"}
-    other = sweep.plot.contour(y=important[0]).settings
-    assert other == {"x": important[1], "y": important[0]}
+    other = sweep.plot.contour(y=first[0]).settings
+    assert other == {"x": first[1], "y": first[0]}
     with pytest.raises(UserError, match="x='lr': this is no search parameter with several values.*optimizer.lr"):
         sweep.plot.contour("lr")
 
@@ -112,15 +110,6 @@ def test_few_trials_of_full_length_have_a_sentence_in_place_of_slices_and_contou
     for page in (small.plot.slices().to_html(), small.plot.contour().to_html(), render_report(find(small))):
         assert page.count(sentence) == 1
         assert not re.search('data-chart="(slices|contour)"', page)
-
-
-def test_the_timeline_leaves_out_the_times_without_a_driver(sweep):
-    trials = sweep.trials.head(3).assign(started=[0.0, 60.0, 1000.0], ended=[1060.0, 90.0, 1120.0])
-    figure = plot_timeline(replace(sweep, trials=trials, interruptions=((100.0, 1000.0),)))
-    (axes,) = figure.axes
-    assert [bar.get_x() for bar in axes.patches] == pytest.approx([0, 1, 100 / 60])
-    assert [bar.get_width() for bar in axes.patches] == pytest.approx([160 / 60, 0.5, 2])
-    assert axes.get_xlabel() == "minutes since the first trial began, without 1 interruption"
 
 
 def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):

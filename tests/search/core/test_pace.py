@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from search.core.pace import Pace, keep_for_end
+from search.core.pace import LastPlan, Pace, keep_for_end, plan_last
 from training.recipe import read_recipe
 
 
@@ -69,16 +69,40 @@ def test_without_two_reports_nothing_is_known():
     assert predict_seconds(FULL, [make_trial(FULL, 25), make_trial(FULL)]) is None
 
 
+PROBE = make_recipe("last", linear_probe={"c": 0.1, "trains": False})
+
+
 @pytest.mark.parametrize(
-    ("leader", "budget", "slots", "kept"),
+    ("ranked", "budget", "slots", "kept"),
     [
-        (None, 600, 1, 24),
-        (make_trial(FULL, 20, 40, 50), 600, 1, 3 * (8 + 60)),
-        (make_trial(FULL, 20, 40, 50), 600, 2, 3 * (8 + 42)),  # alone it has all CPUs
-        (make_trial(FULL, 20, 40, 50), 180, 2, 8 + 42),  # a second would not end in the time
-        (make_trial(FULL, 200, 500), 600, 1, 270),  # then fewer train, and the first is given up if it takes longer
-        (make_trial(FULL, None), 600, 1, 24),  # a ledger that was repaired
+        ([], 600, 1, 6 + 3 * 13.3),
+        ([make_trial(FULL, 20, 40, 50)], 600, 1, 6 + 3 * (12 + 65)),
+        ([make_trial(FULL, 20, 40, 50)], 600, 2, 6 + 2 * (12 + 65)),  # two at a time, then one
+        ([make_trial(FULL, 20, 40, 50)], 190, 2, 6 + 12 + 65),  # two at a time; a third would not end in the time
+        ([make_trial(FULL, 20, 40, 50)], 160, 2, 6 + 12 + 65 * 2**-0.5),  # one, which has all CPUs
+        (
+            [make_trial(FULL, 20, 40, 50)],
+            600,
+            16,
+            6 + 12 + 65 * (3 / 16) ** 0.5,
+        ),  # three, with a third of the CPUs each
+        ([make_trial(FULL, 200, 500)], 600, 1, 270),  # then fewer train, and the first is given up if it takes longer
+        (
+            [make_trial(PROBE, 5), make_trial(FULL, 20, 40, 50)],
+            600,
+            1,
+            6 + 3 * (12 + 65),
+        ),  # the probe may have been lucky
+        ([make_trial(FULL, None)], 600, 1, 6 + 3 * 13.3),  # a ledger that was repaired
     ],
 )
-def test_time_is_kept_for_as_many_last_trainings_as_end_in_it_at_most_three(leader, budget, slots, kept):
-    assert keep_for_end(leader, budget, slots) == pytest.approx(kept)
+def test_time_is_kept_for_as_many_last_trainings_as_end_in_it_at_most_three(ranked, budget, slots, kept):
+    for trial in ranked:
+        trial.state = "completed"
+    trials = SimpleNamespace(ranked=lambda: ranked)
+    assert keep_for_end(trials, budget, slots, shares_cpus=True) == pytest.approx(kept)
+
+
+def test_on_a_cluster_fewer_trainings_at_a_time_have_no_more_cpus_each():
+    plan = plan_last(50, 600, most=4, slots=2, shares_cpus=False)
+    assert plan == LastPlan(lanes=2, members=4, each=77, seconds=154)

@@ -16,6 +16,7 @@ from analysis.export.bundle import read_export
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from search.cli.run.conclusion import conclude
+from search.core import pace
 from search.evaluation import last_trainings
 from search.evaluation.trial_export import export_trial
 from search.result import Result
@@ -28,7 +29,7 @@ DIGITS = tuple("0123456789")
 
 
 @pytest.fixture
-def record(home):
+def record(home, without_ray):
     return SweepRecord.open(SweepFolder(home / "sweeps" / "tiny"))
 
 
@@ -37,8 +38,11 @@ def out(record, home):
     return export_trial(record, None, None).folder
 
 
-def train_all(record, out, seconds=1e6):
-    last_trainings.train_ensemble(record, seconds, out, print, "a headline")
+ONE_PLACE = SimpleNamespace(slots=1, shares_cpus=False)
+
+
+def train_all(record, out, seconds=1e6, capacity=ONE_PLACE):
+    last_trainings.train_ensemble(record, capacity, seconds, out, print, "a headline")
 
 
 def read_facts(folder):
@@ -47,6 +51,53 @@ def read_facts(folder):
 
 def choose(record):
     return [(trial.name, recipe.seed) for trial, recipe in list_members(record)[:3]]
+
+
+@pytest.fixture
+def simulated(record, monkeypatch):
+    """Trainings by a clock which only they turn, where the best trial took ten seconds."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    best, recipe = list_members(record)[0]
+    weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
+    plan = SimpleNamespace(members={}, began=[], ended=[], lost=set(), lanes=1, pace=1.0, differ=True)
+
+    class Workers:
+        def __init__(self, record, capacity, say, *, lanes, until):
+            plan.lanes, self.ends = lanes, {}
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            assert not self.ends
+
+        @property
+        def running(self):
+            return len(self.ends)
+
+        def has_room(self):
+            return self.running < plan.lanes
+
+        def start(self, name, recipe):
+            plan.began.append(name)
+            self.ends[name] = clock.now + plan.pace * plan.members[name]
+
+        def wait(self):
+            name = min(self.ends, key=self.ends.get)
+            clock.now, more = self.ends.pop(name), 1 + [*plan.members].index(name) * plan.differ
+            plan.ended.append(name)
+            changed = {key: value + more for key, value in weights.items()}
+            return name, None if name in plan.lost else last_trainings.Trained(recipe, changed, DIGITS, 1)
+
+    def list_simulated(leaders):
+        return [(SimpleNamespace(name=name, recipe=recipe), recipe) for name in plan.members]
+
+    monkeypatch.setattr(last_trainings, "usual_seconds", lambda trial: plan.members.get(trial.name, 10.0))
+    monkeypatch.setattr(last_trainings, "time", clock)
+    monkeypatch.setattr(last_trainings, "LastWorkers", Workers)
+    monkeypatch.setattr(last_trainings, "_list_members", list_simulated)
+    monkeypatch.setattr(type(best), "standard_error", 0.0)  # no other is near
+    return plan
 
 
 def list_members(record):
@@ -179,48 +230,56 @@ def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(rec
 
 
 @pytest.mark.parametrize(("seconds", "trained"), [(25.0, 2), (20.0, 2), (19.0, 1), (5.0, 1), (31.0, 3)])
-def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(record, out, monkeypatch, seconds, trained):
-    began, clock = [], SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    best = record.trials.best()
-    weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
-
-    def train(record, recipe, name, say, hint, until):
-        began.append(recipe)
-        clock.now += 10.0
-        return last_trainings.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
-
-    monkeypatch.setattr(last_trainings, "time", clock)
-    monkeypatch.setattr(last_trainings, "_train", train)
-    one = list_members(record)[0]
-    monkeypatch.setattr(last_trainings, "_list_members", lambda leaders: [one] * 3)
-    monkeypatch.setattr(type(best), "standard_error", 0.0)  # no other is near
+def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(record, out, simulated, seconds, trained):
+    simulated.members = dict.fromkeys("abc", 10.0)
     train_all(record, out, seconds)
-    assert len(began) == trained
-    best_of_search = [f"{best.name} as searched"] * (trained < 3)
-    assert read_facts(out)["ensemble"] == [best.name] * trained + best_of_search
+    assert simulated.began == [*"abc"][:trained]
+    best_of_search = [f"{record.trials.best().name} as searched"] * (trained < 3)
+    assert read_facts(out)["ensemble"] == [*simulated.began, *best_of_search]
 
 
-def test_a_quicker_one_takes_the_place_of_what_would_not_end_in_time(record, out, monkeypatch):
-    began, clock = [], SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    (best, recipe), *_ = list_members(record)
-    weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
-
-    def train(record, recipe, name, *_):
-        began.append(name)
-        clock.now += 10.0
-        return last_trainings.Trained(recipe, {key: value + len(began) for key, value in weights.items()}, DIGITS, 1)
-
-    def make(name, seconds):
-        return SimpleNamespace(name=name, recipe=recipe, reports=[SimpleNamespace(worker_seconds=seconds)]), recipe
-
-    monkeypatch.setattr(last_trainings, "time", clock)
-    monkeypatch.setattr(last_trainings, "_train", train)
-    usual = best.reports[-1].worker_seconds or 1.0
-    others = {"slow": 9 * usual, "quick": usual / 2, "other": usual / 2, "fourth": usual / 9, "fifth": usual / 9}
-    members = [(best, recipe), *(make(name, seconds) for name, seconds in others.items())]
-    monkeypatch.setattr(last_trainings, "_list_members", lambda leaders: members)
+def test_a_quicker_one_takes_the_place_of_what_would_not_end_in_time(record, out, simulated):
+    simulated.members = {"best": 10.0, "slow": 90.0, "quick": 5.0, "other": 5.0, "fourth": 1.0, "fifth": 1.0}
     train_all(record, out, 60.0)
-    assert began == [f"trial {name}" for name in (best.name, "quick", "other", "fourth")]
+    assert simulated.began == ["best", "quick", "other", "fourth"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lanes", "trained"),
+    [
+        (30.0, 2, "abcd"),  # two rounds of two
+        (14.0, 2, "ab"),
+        (11.0, 1, "a"),  # alone it has all CPUs
+    ],
+)
+def test_as_many_train_at_a_time_as_gives_most_in_the_time(
+    record, out, simulated, monkeypatch, seconds, lanes, trained
+):
+    monkeypatch.setattr(pace, "END_START_SECONDS", 0.0)
+    simulated.members, simulated.pace = dict.fromkeys("abcde", 10.0), 1.2
+    train_all(record, out, seconds, SimpleNamespace(slots=2, shares_cpus=True))
+    assert simulated.lanes == lanes
+    assert simulated.began == [*trained]
+
+
+def test_the_model_alone_is_that_of_the_first_recipe_also_if_another_ends_sooner(record, out, simulated):
+    simulated.members = {"first": 10.0, "second": 1.0}
+    train_all(record, out, 60.0, SimpleNamespace(slots=2, shares_cpus=False))
+    assert simulated.ended == ["second", "first"]
+    assert read_facts(out)["ensemble"][:2] == ["first", "second"]
+    alone, both = read_export(out.with_name("tiny-single")).model, read_export(out).model
+    torch.testing.assert_close(alone.state_dict(), both[0].state_dict())
+
+
+def test_after_one_that_gives_no_model_others_train_and_after_two_none(record, out, simulated):
+    simulated.members = dict.fromkeys("abcdef", 10.0)
+    simulated.lost = {"a"}
+    train_all(record, out)
+    assert simulated.began == [*"abcde"]
+    assert read_facts(out)["ensemble"] == [*"bcde"]
+    simulated.began, simulated.lost = [], {"a", "c"}
+    train_all(record, out)
+    assert simulated.began == [*"abc"]
 
 
 def test_where_there_is_time_for_one_training_the_leaders_as_searched_join_it(record, out, monkeypatch):
@@ -240,31 +299,26 @@ def test_where_there_is_time_for_one_training_the_leaders_as_searched_join_it(re
     assert words in (out / "MODEL_CARD.md").read_text()
 
 
-def test_what_gives_the_same_weights_again_is_no_member(record, out, monkeypatch):
-    best = record.trials.best()
-    monkeypatch.setattr(type(best), "standard_error", 0.0)  # no other is near
-    weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
-    changed = {key: value + 1 for key, value in weights.items()}
-    monkeypatch.setattr(
-        last_trainings, "_train", lambda record, recipe, *_: last_trainings.Trained(recipe, changed, DIGITS, 1)
-    )
+def test_what_gives_the_same_weights_again_is_no_member(record, out, simulated):
+    simulated.members, simulated.differ = dict.fromkeys("ab", 10.0), False
     train_all(record, out)
-    assert read_facts(out)["ensemble"] == [best.name, f"{best.name} as searched"]
+    assert simulated.ended == ["a", "b"]
+    assert read_facts(out)["ensemble"] == ["a", f"{record.trials.best().name} as searched"]
 
 
-def test_a_probe_that_trained_last_stays_alone(record, out, monkeypatch):
+def test_a_probe_that_trained_last_stays_alone(record, out, simulated, monkeypatch):
     best = last_trainings._read_trained(record, record.trials.best())
     probe = replace(best, recipe=best.recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)}))
     monkeypatch.setattr(last_trainings, "_list_leaders", lambda record: [(record.trials.best(), probe)])
-    monkeypatch.setattr(last_trainings, "_train", lambda *_: best)
+    simulated.members, simulated.differ = dict.fromkeys("ab", 10.0), False
     train_all(record, out)
     assert "members" not in read_facts(out)
     assert not out.with_name("tiny-single").exists()
 
 
-def test_what_diverges_ends_it_and_the_export_stays(record, out, monkeypatch):
-    before, trained = read_facts(out), iter([None])
-    monkeypatch.setattr(last_trainings, "_train", lambda *_: next(trained))
+def test_where_all_diverge_the_export_stays(record, out, simulated):
+    before = read_facts(out)
+    simulated.members, simulated.lost = dict.fromkeys("abc", 10.0), {*"abc"}
     train_all(record, out)
     assert read_facts(out) == before
 

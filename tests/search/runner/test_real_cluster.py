@@ -1,5 +1,6 @@
 """A cluster as docs/cluster.md starts it, and one whose head node is lost while a sweep runs, and comes back."""
 
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import pytest
 
 from ledger.file import read_events
 from search.cli.inspect.mlflow_ui import find_free_port
-from tests.real_sweeps import FAST, call, check_truth, environment, mlflow_runs, reports, start, wait_for
+from tests.real_sweeps import FAST, SPACE, call, check_truth, environment, mlflow_runs, reports, start, wait_for
 
 ROOT = Path(__file__).parents[3]
 
@@ -136,3 +137,23 @@ def test_a_second_sweep_gets_its_part_of_a_full_cluster_at_once_and_no_trial_sta
         elif event.event in ("lost", "end"):
             running.discard((name, event.trial))
         assert len(running) <= 2, running  # the CPUs of the cluster
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_the_last_trainings_run_on_the_nodes_of_a_cluster_and_not_on_its_head(tmp_path):
+    from ray.cluster_utils import Cluster
+
+    (tmp_path / "tiny.yaml").write_text(SPACE.replace("weights: none", "weights: letters"))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    cluster.add_node(num_cpus=1)
+    try:
+        options = ("--name", "timed", "--trials", "3", "--time-budget", "3m", "--address", cluster.address)
+        printed = call(tmp_path, "run", "tiny.yaml", *options)
+    finally:
+        cluster.shutdown()
+    assert printed.count("on training and validation images, 3 epochs.") == 4, printed
+    summary = json.loads((tmp_path / "exports" / "timed" / "summary.json").read_text())
+    assert (summary["members"], summary["trained_on"]) == (4, "train and validation")
+    assert summary["threads"] == 1  # those of a trial; in this process they would be all

@@ -13,12 +13,9 @@ import pytest
 
 from analysis.report.live import PLACE, put_live
 from ledger.events import DriverStarted, TrialEnded, TrialLost
-from ledger.file import Ledger
 from ledger.record import SweepRecord
-from search.core.controller import Controller
 from search.evaluation import follow
-from search.evaluation.follow import Follower, follow_to_end, read_folder
-from search.evaluation.live_state import LOG_BYTES, describe_live, read_end
+from search.evaluation.follow import Follower, describe_live, follow_to_end, read_folder
 from tests.commands import call
 from tests.search.evaluation.following.conftest import DRIVER, append
 
@@ -109,29 +106,6 @@ def test_the_time_left_is_known_once_a_trial_has_ended(make_sweep, events):
     assert read_live(folder).time_left == "the time left is not known yet"
     append(folder, events[1:60])
     assert read_live(folder).time_left.startswith("about ")
-
-
-def test_the_rungs_are_those_of_the_search(make_sweep, events, space):
-    folder = make_sweep(events)
-    expected = [rung[:2] for rung in Controller(space, Ledger(folder.ledger)).asha.rungs() if rung[1]]
-    shown = read_live(folder).rungs
-    assert [rung[:2] for rung in shown] == expected
-    assert all(passing.endswith(" %") for *_, passing in shown)
-
-
-def test_the_end_of_a_log_is_shown_with_masked_secrets_and_as_text(make_sweep, events, tmp_path, page):
-    folder = make_sweep(events[:4])
-    folder.trial(0).mkdir(parents=True)
-    lines = [f"line {number}" for number in range(1000)]
-    (folder.trial(0) / "log.txt").write_text("\n".join([*lines, "http://ada:secret@host </script>"]))
-    with folder.locked():
-        Follower(read_folder(folder), page).write()
-    packed = re.search(r'id="logs">([^<]+)</script>', page.read_text())[1]
-    end = json.loads(gzip.decompress(base64.b64decode(packed)))["0000"]
-    assert end.endswith("line 999\nhttp://ada:***@host </script>")
-    assert LOG_BYTES - 20 < len(end) <= LOG_BYTES
-    assert end.startswith("line ")
-    assert read_end(tmp_path / "none") == ""
 
 
 def test_the_reason_of_an_end_has_no_password(make_sweep, events, page):
