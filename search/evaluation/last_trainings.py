@@ -108,7 +108,7 @@ def train_ensemble(
             if not any(_is_same(member, other) for other in trained.values()):
                 trained[name] = member
                 in_order = {name: trained[name] for name in members if name in trained}
-                hint = _export_mean(record, leaders, in_order, out, single, headline)
+                hint = _export_mean(record, members[next(iter(in_order))][0], leaders, in_order, out, single, headline)
     say(hint)
 
 
@@ -123,14 +123,15 @@ def _is_same(member: Trained, other: Trained) -> bool:
 
 def _export_mean(
     record: SweepRecord,
+    first: Trial,
     leaders: Sequence[tuple[Trial, Trained]],
     trained: Mapping[str, Trained],
     out: Path,
     single: Path,
     headline: str,
 ) -> str:
-    """Export the mean of trainings to `out`, and the first of them to `single`; return a sentence about both."""
-    members, first = list(trained.values()), leaders[0][0]
+    """Export the mean of trainings to `out`, and that of the trial `first` to `single`; return a sentence about both."""
+    members = list(trained.values())
     source = source_of(record, first, None, members[0].classes)
     if first is record.trials.best():
         source["finding"] = headline

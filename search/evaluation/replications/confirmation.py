@@ -187,8 +187,7 @@ def train_final(replicated: Replicated, confirmation: Confirmation, say: Callabl
     try:
         is_trained = train_release(record, trial, out, say, headline=headline, test=record.test)
     except Interrupted as end:
-        hint = f"Continue with: sweep confirm {replicated.source.called} --final"
-        raise Interrupted(end.number, hint) from None
+        raise Interrupted(end.number, f"Continue with: sweep confirm {replicated.source.called} --final") from None
     if not is_trained:
         raise UserError(
             f"{record.name}: its recipe gave no model on training and validation images together, so there is none to "

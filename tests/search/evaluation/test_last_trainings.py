@@ -53,6 +53,16 @@ def choose(record):
     return [(trial.name, recipe.seed) for trial, recipe in list_members(record)[:3]]
 
 
+class Named:
+    """A trial under another name."""
+
+    def __init__(self, trial, name):
+        self.trial, self.name = trial, name
+
+    def __getattr__(self, attribute):
+        return getattr(self.trial, attribute)
+
+
 @pytest.fixture
 def simulated(record, monkeypatch):
     """Trainings by a clock which only they turn, where the best trial took ten seconds."""
@@ -90,7 +100,7 @@ def simulated(record, monkeypatch):
             return name, None if name in plan.lost else last_trainings.Trained(recipe, changed, DIGITS, 1)
 
     def list_simulated(leaders):
-        return [(SimpleNamespace(name=name, recipe=recipe), recipe) for name in plan.members]
+        return [(Named(best, name), recipe) for name in plan.members]
 
     monkeypatch.setattr(last_trainings, "usual_seconds", lambda trial: plan.members.get(trial.name, 10.0))
     monkeypatch.setattr(last_trainings, "time", clock)
