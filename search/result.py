@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHOWN = 10  # trials in the table of a notebook
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
     """A sweep after its driver ended, or as `open` read it.
 
@@ -36,8 +36,8 @@ class Result:
         undelivered: Events that did not reach MLflow; `resume` sends them again.
         console: The methods print to it; a quiet console prints nothing.
         store: The MLflow store that it was read from, if it is not that of its settings.
-        seconds_left: What is left of a time budget, for the last training of the winner on all images but the test split.
-        capacity: Where that may run, if Ray runs.
+        seconds_left: What is left of a time budget for the last trainings, on all images but the test split.
+        capacity: Where these may run, if Ray runs.
     """
 
     record: SweepRecord
@@ -94,6 +94,9 @@ class Result:
     def export(self, out: str | Path | None = None, *, trial: int | None = None, **extras: Any) -> Path:
         """Write a trial's recipe, weights, summary and card.
 
+        With a time budget, the first export of the best trial takes the time that was kept for it: the leaders train once
+        more, on validation images too, and `exports/NAME` has the mean of their probabilities.
+
         Args:
             out: The folder to write. Default: `exports/NAME`.
             trial: The number of a trial. Default: the best trial.
@@ -104,9 +107,30 @@ class Result:
         """
         from search.evaluation.trial_export import Extras, export_trial
 
+        if self.seconds_left and out is None and trial is None:
+            with library_signals():
+                folder = self.hand_back()
+            if not extras:
+                return folder
         number = None if trial is None else f"{trial:04d}"
         exported = export_trial(self.record, number, None if out is None else Path(out), Extras(**extras))
         self.console.print(exported.sentence, markup=False)
+        return exported.folder
+
+    def hand_back(self, headline: str | None = None) -> Path:
+        """Export the best trial, then the mean of the last trainings if there is time; the headline may be known already."""
+        from search.display.sweep_display import SweepDisplay
+        from search.evaluation.trial_export import export_trial
+
+        goes_on = self.state != "interrupted"  # else the model of an earlier end stays
+        exported = export_trial(self.record, None, None, headline=headline, replaces_last=goes_on)
+        self.console.print(exported.sentence, markup=False)
+        seconds, self.seconds_left = self.seconds_left, None
+        if seconds and self.capacity and goes_on and (exported.folder / "model.safetensors").exists():
+            from search.evaluation.last_trainings import train_ensemble
+
+            line = SweepDisplay(self.console).line
+            train_ensemble(self.record, self.capacity, seconds, exported.folder, line, headline)
         return exported.folder
 
     def report(self, out: str | Path | None = None) -> Path:

@@ -39,7 +39,7 @@ def plan_last(usual: float, seconds: float, most: int, slots: int, shares_cpus: 
     """Return the plan by which most of at most `most` trainings end in the seconds, and of those the soonest.
 
     `usual` has the seconds of a trial, of which `slots` ran at a time. With `shares_cpus` fewer at a time have more CPUs
-    each. A training takes about the square root of the time with four times as many (docs/benchmarks.md).
+    each: with two, a training takes 0.7 of the time that it takes with one, so the square root is assumed.
     """
 
     def plan(lanes: int) -> LastPlan:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ledger.events import DriverStarted, TrialEnded, TrialLost, TrialResumed, TrialStarted
 from ledger.folder import SweepFolder
-from ledger.formatting import format_score, format_seconds
+from ledger.formatting import format_score, format_seconds, plural
 from ledger.recipe_text import format_counts
 from ledger.record import SweepRecord
 from ledger.trials import UNFINISHED, Trials
@@ -84,7 +84,10 @@ def describe_live(record: SweepRecord) -> Live:
     budget_left = since[0].time + budget - now if len(drivers) == 1 and budget else None
     left = describe_left(list(trials), record.budget, driver.slots if driver else 1, budget_left, now)
     last = record.events[-1].time if record.events else now
-    share = f"{driver.threads} CPU thread{'s' * (driver.threads != 1)}" if driver else ""
+    machine = ""
+    if driver:
+        gpus = f" and {driver.gpus:g} GPU" if driver.gpus else ""
+        machine = f"{plural(driver.threads, 'CPU thread')}{gpus} for each trial, driver on {driver.host}"
     return Live(
         name=record.name,
         state="Running" if driver else "The first trial is being prepared",
@@ -93,9 +96,7 @@ def describe_live(record: SweepRecord) -> Live:
         counts=format_counts(trials) or "none has started",
         elapsed=format_seconds(trials.elapsed_seconds + (now - last if driver else 0.0)),
         time_left=left or "the time left is not known yet",
-        machine=f"{share}{f' and {driver.gpus:g} GPU' if driver.gpus else ''} for each trial, driver on {driver.host}"
-        if driver
-        else "",
+        machine=machine,
         workers=_list_workers(since, trials, driver.slots if driver else 0),
     )
 
@@ -122,10 +123,7 @@ def find_if_any(record: SweepRecord, sweep: Sweep) -> tuple[Findings | None, str
     from analysis.report.findings import find
 
     if made := record.replication:
-        return (
-            None,
-            f"This sweep is a replication of {made.of}. Its results are written by: sweep {made.kind} {made.of}",
-        )
+        return None, f"This sweep is a replication of {made.of}. This writes its results: sweep {made.kind} {made.of}"
     try:
         return find(sweep), ""
     except UserError as error:

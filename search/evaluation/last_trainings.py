@@ -13,7 +13,7 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
 from search.evaluation.last_workers import LastWorkers, Trained
-from search.evaluation.trial_export import describe_trial, place_export, read_weights, source_of
+from search.evaluation.trial_export import describe_trial, find_headline, place_export, read_weights, source_of
 from search.runner.interrupt import Interrupted
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -62,7 +62,7 @@ def train_ensemble(
     seconds: float,
     out: Path,
     say: Callable[[str], None],
-    headline: str,
+    headline: str | None,
 ) -> None:
     """Train the leaders on training and validation images while there is time; export the mean of their probabilities.
 
@@ -128,13 +128,13 @@ def _export_mean(
     trained: Mapping[str, Trained],
     out: Path,
     single: Path,
-    headline: str,
+    headline: str | None,
 ) -> str:
     """Export the mean of trainings to `out`, and that of the trial `first` to `single`; return a sentence about both."""
     members = list(trained.values())
     source = source_of(record, first, None, members[0].classes)
-    if first is record.trials.best():
-        source["finding"] = headline
+    if finding := first is record.trials.best() and (headline or find_headline(record, first)):
+        source["finding"] = finding
     # The weights of snapshots are an ensemble already, and a linear probe on more images is the same model.
     searched = {
         f"{trial.name} as searched": kept

@@ -11,17 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from analysis.report.plots.plot_style import (
-    BLUE,
-    GREEN,
-    GREY,
-    MANY,
-    ORANGE,
-    RED,
-    finish,
-    new_figure,
-    put_legend,
-)
+from analysis.report.plots.plot_style import BLUE, GREEN, GREY, MANY, ORANGE, RED, finish, new_figure
 from ledger.columns import list_columns
 from ledger.formatting import label_of, unit_of
 
@@ -70,8 +60,8 @@ def plot_progress(sweeps: Mapping[str, Sweep]) -> Figure:
         trials = sweep.trials.sort_values("ended", kind="stable")
         finals = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
         spent = trials.epochs_done.cumsum()
-        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colours[name])
+        axes.step(spent, sweep.sign * unit_of(sweep.metric) * finals, where="post", color=colours[name], label=name)
     axes.set(xlabel="epochs spent by all trials", ylabel=f"best {label_of(sweep.metric)}")
     if len(sweeps) > 1:
-        put_legend(figure, colours, 1.4)
+        figure.legend(loc="outside upper left", ncols=5, fontsize=8, frameon=False)  # it covers no line
     return finish(figure)

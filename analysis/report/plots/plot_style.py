@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 INK = "#3f4652"  # In an SVG, it is replaced by the text colour of the page.
@@ -49,12 +47,6 @@ def finish(figure: Figure) -> Figure:
         if text.get_color() == "black":
             text.set_color(INK)
     return figure
-
-
-def put_legend(figure: Figure, colours: Mapping[str, str], width: float) -> None:
-    """Put a legend above the axes, where it covers no line; `colours` are by name, and `width` is that of the lines."""
-    lines = [Line2D([], [], color=colour, linewidth=width, label=name) for name, colour in colours.items()]
-    figure.legend(handles=lines, loc="outside upper left", ncols=5, fontsize=8, frameon=False)
 
 
 def to_svg(figure: Figure, name: str) -> str:

@@ -13,9 +13,7 @@ from ledger.formatting import MASK, plural
 from ledger.secrets import URI
 from ledger.trials import UNFINISHED
 from search.arguments import absolute_uri
-from search.display.sweep_display import SweepDisplay
 from search.display.tables.leaderboard import describe_finding, leaderboard
-from search.evaluation.trial_export import export_trial
 from search.tracking.own_run import publish_export
 from training.plugins import list_sources
 
@@ -46,16 +44,9 @@ def conclude(result: Result, publish: bool = False) -> None:
         finding = describe_finding(record)
         for sentence in finding:
             console.print(sentence)
-        goes_on = result.state != "interrupted"  # else the model of an earlier end stays
-        exported = export_trial(record, None, None, headline=finding[0], replaces_last=goes_on)
-        console.print(exported.sentence)
-        if result.seconds_left and result.capacity and goes_on and (exported.folder / "model.safetensors").exists():
-            from search.evaluation.last_trainings import train_ensemble
-
-            line = SweepDisplay(console).line
-            train_ensemble(record, result.capacity, result.seconds_left, exported.folder, line, finding[0])
+        folder = result.hand_back(finding[0])
         if publish:
-            publish_export(record, exported.folder)
+            publish_export(record, folder)
     if result.undelivered:
         missing = plural(result.undelivered, "event")
         console.print(f"{missing} did not reach MLflow. Send what is missing with: sweep resume {record.called}")

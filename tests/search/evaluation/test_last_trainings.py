@@ -160,6 +160,22 @@ def test_the_end_of_a_resumed_sweep_replaces_the_last_training_but_an_interrupti
         assert read_facts(out)["trained_on"] == trained_on
 
 
+def test_in_python_the_first_export_takes_the_time_that_was_kept_and_the_next_keeps_its_model(
+    record, home, monkeypatch, capsys
+):
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
+    result = Result(record, "time_budget", 0, Console(width=500), None, 100.0, ONE_PLACE)
+    result.export("other", trial=0)
+    assert result.seconds_left == 100.0
+    folder = result.export()
+    assert read_facts(folder)["trained_on"] == "train and validation"
+    assert read_facts(folder)["finding"]
+    before = (folder / "model.safetensors").read_bytes()
+    assert result.export() == folder
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert "has the model that was trained last, on validation images too." in capsys.readouterr().out
+
+
 def test_the_commands_at_the_end_of_a_sweep_run_as_they_are_printed(home, capsys):
     (home / "sweeps").rename(home / "my disk")
     record = SweepRecord.open(SweepFolder(home / "my disk" / "tiny"))
