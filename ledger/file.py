@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ledger.events import KINDS, AnyEvent, SweepStarted, decode, encode
@@ -85,11 +85,17 @@ def first_line(time: float) -> bytes:
     return json.dumps({"time": time, "format": FORMAT}, separators=(",", ":")).encode() + b"\n"
 
 
-def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = None) -> Iterator[AnyEvent]:
+def read_events(
+    path: Path,
+    is_copy: bool = False,
+    missing: set[str] | None = None,
+    read_line: Callable[[bytes], AnyEvent | None] | None = None,
+) -> Iterator[AnyEvent]:
     """Read the events of a ledger, or of the copy of one from an MLflow store.
 
     With `missing`, parts of plugins that are not loaded are read by placeholders, and their names added to that set. Lines that
     are damaged or incomplete are left out with one warning, and so are events of a kind that this version does not know.
+    `read_line` takes the place of `try_decode`.
     """
     try:
         *lines, torn = path.read_bytes().split(b"\n")
@@ -102,7 +108,7 @@ def read_events(path: Path, is_copy: bool = False, missing: set[str] | None = No
     for number, line in enumerate(lines[1:], start=2):
         if missing is not None:
             missing |= add_placeholders(line)
-        if event := try_decode(line):
+        if event := (read_line or try_decode)(line):
             yield event
         elif kind := _find_unknown_kind(line):
             unknown[kind] += 1

@@ -37,7 +37,7 @@ class Result:
         console: The methods print to it; a quiet console prints nothing.
         store: The MLflow store that it was read from, if it is not that of its settings.
         seconds_left: What is left of a time budget for the last trainings, on all images but the test split.
-        capacity: Where these may run, if Ray runs.
+        capacity: Where these may run; None if there are none.
     """
 
     record: SweepRecord
@@ -118,10 +118,11 @@ class Result:
         return exported.folder
 
     def hand_back(self, headline: str | None = None) -> Path:
-        """Export the best trial, then the mean of the last trainings if there is time; the headline may be known already."""
+        """Export the best trial, then the mean of the last trainings if there is time; `headline` may be known already."""
         from search.display.sweep_display import SweepDisplay
-        from search.evaluation.trial_export import export_trial
+        from search.evaluation.trial_export import export_trial, find_headline
 
+        headline = headline or (find_headline(self.record, self.best) if self.best else None)
         goes_on = self.state != "interrupted"  # else the model of an earlier end stays
         exported = export_trial(self.record, None, None, headline=headline, replaces_last=goes_on)
         self.console.print(exported.sentence, markup=False)

@@ -142,7 +142,7 @@ class Plots:
 
         Args:
             x: A search parameter, or a searched field inside an option, such as `optimizer.lr`.
-            y: Another one. Default: the first ones of the space.
+            y: Another one. Default: the first two of the space.
         """
         data = collect_sweep(self.sweep)
         title, note = f"Contours of {data.name}", explain_missing(self.sweep, data.slices, 2)

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.events import DriverStarted, TrialEnded, TrialLost, TrialResumed, TrialStarted
+from ledger.file import read_events, try_decode
 from ledger.folder import SweepFolder
 from ledger.formatting import format_score, format_seconds, plural
 from ledger.recipe_text import format_counts
@@ -147,15 +149,16 @@ def write_last(record: SweepRecord, page: Path) -> None:
 
 
 def read_folder(folder: SweepFolder) -> Callable[[], SweepRecord | None]:
-    """Return a function that returns a sweep as it is then; it reads the ledger again only after that has changed."""
+    """Return a function that returns a sweep as it is then; each line of the ledger is decoded once."""
     latest: SweepRecord | None = None
-    known = (0, 0)
+    known, read_line = (0, 0), cache(try_decode)
 
     def read() -> SweepRecord | None:
         nonlocal latest, known
         status = folder.ledger.stat() if folder.ledger.exists() else None
         if status and (now := (status.st_mtime_ns, status.st_size)) != known:
-            latest, known = SweepRecord.open(folder, only_shown=True), now
+            events = read_events(folder.ledger, folder.is_copy, set(), read_line)
+            latest, known = SweepRecord(folder, list(events)), now
         return latest
 
     return read

@@ -13,7 +13,7 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
 from search.evaluation.last_workers import LastWorkers, Trained
-from search.evaluation.trial_export import describe_trial, find_headline, place_export, read_weights, source_of
+from search.evaluation.trial_export import describe_trial, place_export, read_weights, source_of
 from search.runner.interrupt import Interrupted
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -32,13 +32,7 @@ MOST_LOST = 2  # trainings without a model, as they diverged or their workers di
 
 
 def train_release(
-    record: SweepRecord,
-    trial: Trial,
-    out: Path,
-    say: Callable[[str], None],
-    *,
-    headline: str,
-    test: TestScored | None,
+    record: SweepRecord, trial: Trial, out: Path, say: Callable[[str], None], *, headline: str, test: TestScored | None
 ) -> bool:
     """Train a trial's recipe on training and validation images where the sweep ran, and export the model to `out`.
 
@@ -57,18 +51,13 @@ def train_release(
 
 
 def train_ensemble(
-    record: SweepRecord,
-    capacity: Capacity,
-    seconds: float,
-    out: Path,
-    say: Callable[[str], None],
-    headline: str | None,
+    record: SweepRecord, capacity: Capacity, seconds: float, out: Path, say: Callable[[str], None], headline: str | None
 ) -> None:
     """Train the leaders on training and validation images while there is time; export the mean of their probabilities.
 
     Where there is time for fewer than three, those that the search has trained fill it up. The first training alone is
     kept beside. The mean of several trainings is better than one (Lakshminarayanan et al. 2017), most where their recipes
-    differ (Wenzel et al. 2020). Ray still runs, with the `capacity` for trials.
+    differ (Wenzel et al. 2020). They run where `capacity` has room for trials, and Ray must still run.
 
     Raises:
         Interrupted: a signal ended it. The exports have what was trained before.
@@ -133,8 +122,8 @@ def _export_mean(
     """Export the mean of trainings to `out`, and that of the trial `first` to `single`; return a sentence about both."""
     members = list(trained.values())
     source = source_of(record, first, None, members[0].classes)
-    if finding := first is record.trials.best() and (headline or find_headline(record, first)):
-        source["finding"] = finding
+    if headline and first is record.trials.best():
+        source["finding"] = headline
     # The weights of snapshots are an ensemble already, and a linear probe on more images is the same model.
     searched = {
         f"{trial.name} as searched": kept

@@ -40,7 +40,7 @@ class SweepEnd:
     undelivered: int  # events that did not reach MLflow
     is_ray_lost: bool = False  # whether it ended because Ray's servers on this machine did
     seconds_left: float | None = None  # of the time budget, if any
-    capacity: Capacity | None = None  # of Ray, which still runs, for the last trainings
+    capacity: Capacity | None = None  # for the last trainings, if any follow; they leave the cluster to other sweeps
 
 
 class SweepRun:
@@ -80,15 +80,16 @@ class SweepRun:
         with interruptible() as self.request:
             crash = self._train()
             state = self._close()
+        seconds, is_on_ray = self._seconds_for_last(), self.prepared.execute is run_on_ray
+        has_last = is_on_ray and seconds and state != "interrupted" and self.controller.trials.best()
+        if not has_last and not isinstance(crash, RayLost):
+            self.capacity.close()  # else the last trainings do
         self._refuse_failure(crash)
         if self.request.is_hurried and state != "completed":
             raise Interrupted(self.request.number or signal.SIGTERM, self._hint)
         is_lost = isinstance(crash, RayLost) and state == "interrupted" and not self.request()
         record = SweepRecord(self.folder, self.controller.ledger.events)
-        capacity, seconds = self.capacity if self.prepared.execute is run_on_ray else None, self._seconds_for_last()
-        if capacity and seconds is None and not isinstance(crash, RayLost):
-            capacity.close()  # else the last trainings do
-        return SweepEnd(record, state, self.undelivered, is_lost, seconds, capacity)
+        return SweepEnd(record, state, self.undelivered, is_lost, seconds, self.capacity if has_last else None)
 
     def _open(self) -> None:
         """Write into the ledger who trains, and subscribe what follows its events."""

@@ -190,7 +190,7 @@ def train_final(replicated: Replicated, confirmation: Confirmation, say: Callabl
         raise Interrupted(end.number, f"Continue with: sweep confirm {replicated.source.called} --final") from None
     if not is_trained:
         raise UserError(
-            f"{record.name}: its recipe gave no model on training and validation images together, so there is none to "
-            f"release. The confirmed model is the best there is: {place_export(record.name, record)}."
+            f"{record.name}: on training and validation images together its recipe diverged, or its worker was lost, so "
+            f"there is no model to release. The confirmed model is the best there is: {place_export(record.name, record)}."
         )
     say(f"Exported the model to release to {out}: recipe, weights, summary, card.")

@@ -17,6 +17,7 @@ from ledger.settings import Settings
 from search.core.controller import Controller
 from search.display.sweep_display import SweepDisplay
 from search.display.terminal import make_console
+from search.runner import sweep_run
 from search.runner.interrupt import Interrupted
 from search.runner.machines.capacity import Capacity, Demand
 from search.runner.machines.cluster import Node
@@ -51,6 +52,7 @@ def drive(tmp_path):
     create_folder(folder, make_header("mine", "1", space, Settings()))
 
     def run(tune, **settings):
+        run.execute = lambda work: tune(work.controller, work.should_stop, work.leave)
         controller, tracking = Controller(space, Ledger(folder.ledger)), Tracking()
         controller.subscribe(tracking)
         prepared = PreparedSweep(
@@ -59,7 +61,7 @@ def drive(tmp_path):
             resolve=lambda recipe: recipe,
             seconds={},
             dataset=None,
-            execute=lambda work: tune(work.controller, work.should_stop, work.leave),
+            execute=run.execute,
         )
         run.tracking = tracking
         display, given = SweepDisplay(make_console()), Settings("", "", **settings)
@@ -174,6 +176,29 @@ def test_a_time_budget_does_not_follow_the_clock_of_the_machine(drive, monkeypat
     end = drive(tune, time_budget_seconds=3600)
     assert end.state == "time_budget"
     assert [trial.reason for trial in end.record.trials] == ["the time budget was spent"] * 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "has_best", "is_stopped", "follow"),
+    [(60, True, False, True), (None, True, False, False), (60, False, False, False), (60, True, True, False)],
+)
+def test_a_sweep_keeps_its_room_on_the_cluster_only_for_last_trainings(
+    drive, monkeypatch, seconds, has_best, is_stopped, follow
+):
+    left = []
+    monkeypatch.setattr(Capacity, "close", lambda capacity: left.append(capacity))
+
+    def tune(controller, should_stop, leave):
+        monkeypatch.setattr(sweep_run, "run_on_ray", drive.execute)
+        monkeypatch.setattr(type(controller.trials), "best", lambda trials: has_best or None)
+        if is_stopped:
+            signal.raise_signal(signal.SIGINT)
+        else:
+            monkeypatch.setattr(type(controller), "is_done", True)
+
+    end = drive(tune, time_budget_seconds=seconds)
+    assert (end.capacity is not None) is follow
+    assert len(left) == (not follow)
 
 
 def test_a_linear_probe_may_end_after_the_time_if_there_is_no_other_model(drive, monkeypatch):

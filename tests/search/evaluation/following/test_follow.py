@@ -80,13 +80,15 @@ def test_what_follows_from_the_ledger_is_made_only_after_the_ledger_has_grown(ma
     assert len(made) == 2
 
 
-def test_a_reader_of_a_folder_gets_new_events_and_begins_again_after_a_repair(make_sweep, events):
-    folder = make_sweep(events[:40])
+def test_a_reader_of_a_folder_gets_new_events_and_begins_again_after_a_repair(make_sweep, events, monkeypatch):
+    folder, decoded, decode = make_sweep(events[:40]), [], follow.try_decode
+    monkeypatch.setattr(follow, "try_decode", lambda line: decoded.append(line) or decode(line))
     read = read_folder(folder)
     whole = len(read().events)
     assert read() is read()
     append(folder, events[40:42])
     assert len(read().events) == whole + 2
+    assert len(decoded) == whole + 2  # each line once
     kept = folder.ledger.read_bytes().splitlines(keepends=True)[:12]
     folder.ledger.unlink()
     folder.ledger.write_bytes(b"".join(kept))
