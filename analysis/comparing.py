@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.effects.technique_effects import fit_sweep, measure_effects
 from analysis.loading import LoadedSweep, load
+from analysis.report.sweep_data import measure_course
 from training.recipe import flatten
 
 
@@ -19,13 +20,15 @@ class Comparison:
 
     `best` has a row for each sweep: its state, number of trials, and the score of its best trial. `differences` has the
     fields of the spaces and of the best recipes that differ, with a column for each sweep. `effects` has a row for each
-    level of each search parameter, with the columns of `measure_effects` for each sweep.
+    level of each search parameter, with the columns of `measure_effects` for each sweep. `course` has the best score of
+    full length by the epochs that all trials of a sweep had run, with a column for each sweep.
     """
 
     sweeps: dict[str, LoadedSweep]
     best: pd.DataFrame
     differences: pd.DataFrame
     effects: pd.DataFrame
+    course: pd.DataFrame
 
 
 def compare(names: Sequence[str], tracking_uri: str | None = None, storage: str | Path = "sweeps") -> Comparison:
@@ -42,7 +45,8 @@ def compare(names: Sequence[str], tracking_uri: str | None = None, storage: str 
     tables = {name: measure_effects(fit_sweep(sweep)).query("not detail") for name, sweep in sweeps.items()}
     levels = {name: table.set_index(["parameter", "level"]) for name, table in tables.items()}
     effects = pd.concat(levels, axis=1).swaplevel(axis=1)
-    return Comparison(sweeps, pd.DataFrame.from_dict(best, "index"), choices[differs], effects)
+    course = pd.DataFrame({name: measure_course(sweep).groupby(level=0).last() for name, sweep in sweeps.items()}).ffill()
+    return Comparison(sweeps, pd.DataFrame.from_dict(best, "index"), choices[differs], effects, course)
 
 
 def _list_choices(sweep: LoadedSweep) -> dict[str, object]:

@@ -19,7 +19,7 @@ from training.process.writable import complete_file
 if TYPE_CHECKING:
     from ledger.tables import Sweep
 
-Kind = Literal["effects", "curves", "parallel", "scores", "slices", "contour"]
+Kind = Literal["effects", "curves", "parallel", "scores", "course", "slices", "contour"]
 FEWEST = 8  # trials of full length, for slices and contours
 ROW = 24  # height of a level in the figure of effects, in pixels
 
@@ -131,6 +131,10 @@ class Plots:
         """
         self._check("over", over, tuple(column.name for column in list_columns("pages") if column.title))
         return Figure("scores", f"Scores of {self.sweep.name}", collect_sweep(self.sweep), settings={"over": over})
+
+    def course(self) -> Figure:
+        """The best score of full length over the epochs that all trials have run."""
+        return Figure("course", f"Course of {self.sweep.name}", collect_sweep(self.sweep))
 
     def slices(self) -> Figure:
         """The score of each trial of full length over its value of each search parameter."""

@@ -48,7 +48,8 @@ class SweepData:
 
     Scores are as displayed: accuracies in per cent. A curve is a list of scores for the epochs from 1 on. `epochs` has
     for each trial the `EPOCH_METRICS` that it has, as such lists too.
-    `rungs` are the epochs at which trials were stopped, each with their number. `slices` are from `list_slices`.
+    `rungs` are the epochs at which trials were stopped, each with their number. `slices` are from `list_slices`, and
+    `course` from `measure_course`.
     """
 
     name: str
@@ -65,6 +66,7 @@ class SweepData:
     curves: Sequence[Sequence[float | None]]
     epochs: Sequence[dict[str, list[float | None]]]
     rungs: Sequence[tuple[int, int]]
+    course: Sequence[tuple[int, float]]
     best: int | None  # the row of the best trial
     baseline: int | None  # the row of the baseline that recipes are compared with
 
@@ -106,6 +108,7 @@ def collect_sweep(sweep: Sweep) -> SweepData:
         curves=curves,
         epochs=epochs,
         rungs=find_rungs(trials),
+        course=list(measure_course(sweep).items()),
         best=rows[sweep.completed.trial.iloc[0]] if len(sweep.completed) else None,
         baseline=rows[base.trial.iloc[0]] if len(base) else None,
     )
@@ -182,6 +185,13 @@ def find_rungs(trials: pd.DataFrame) -> list[tuple[int, int]]:
     stops = trials[trials.state == "stopped"].epochs_done.value_counts()
     fewest = max(2, SHARE * len(trials))
     return [(int(epoch), int(count)) for epoch, count in stops.sort_index().items() if count >= fewest]
+
+
+def measure_course(sweep: Sweep) -> pd.Series:
+    """The best score of full length so far, as displayed, by the epochs that all trials had run then."""
+    trials = sweep.trials.sort_values("ended", kind="stable")
+    best = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
+    return (sweep.sign * unit_of(sweep.metric) * best).set_axis(trials.epochs_done.cumsum()).dropna()
 
 
 def _put_value(line: list[float | None], epoch: int, value: float) -> None:

@@ -25,8 +25,6 @@ from analysis.report.findings import (
 )
 from analysis.report.interactive_figures import explain_missing, slices_height, to_json
 from analysis.report.page import Section, Verdict, list_charts, render_template
-from analysis.report.plots.course_plots import plot_costs, plot_progress
-from analysis.report.plots.plot_style import to_svg
 from analysis.report.sentences import describe_images, describe_lead, describe_state
 from analysis.report.sweep_data import EPOCH_METRICS, collect_effects, collect_sweep
 from ledger.columns import TrialColumn, list_columns
@@ -38,14 +36,11 @@ VERDICTS: dict[str, Verdict] = {"clear": "likely", "open": "open"}
 
 
 def render_report(findings: Findings, mistakes: Sequence[Section] = ()) -> str:
-    """The HTML text of the report; all text in it is escaped, and its pictures are inline SVG.
+    """The HTML text of the report; all text in it is escaped.
 
     `mistakes` are sections about the predictions of the best trial.
     """
-    sweep = findings.sweep
-    plots = {"costs": plot_costs(sweep), "progress": plot_progress({sweep.name: sweep})}
-    drawn = {key: to_svg(plot, key) for key, plot in plots.items()}
-    return _render(sweep, findings, mistakes, plots=drawn, state=describe_state(sweep))
+    return _render(findings.sweep, findings, mistakes, state=describe_state(findings.sweep))
 
 
 def render_plain(sweep: Sweep, problem: str) -> str:
@@ -54,10 +49,7 @@ def render_plain(sweep: Sweep, problem: str) -> str:
 
 
 def render_live(sweep: Sweep, findings: Findings | None, problem: str) -> str:
-    """The HTML text of the report of a running sweep, for `put_live`; without findings `problem` says why.
-
-    It has no pictures of the costs and the course, because drawing them takes most of a report's time.
-    """
+    """The HTML text of the report of a running sweep, for `put_live`; without findings `problem` says why."""
     return _render(sweep, findings, problem=problem, is_live=True)
 
 
@@ -66,7 +58,7 @@ def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section]
     known = collect_effects(_list_levels(findings), sweep.metric) if findings else ()
     return render_template(
         "report.html.j2",
-        **{"plots": {}, "title": sweep.name, "sweep_id": sweep.id, "written": time.strftime("%Y-%m-%d %H:%M"), **more},
+        **{"title": sweep.name, "sweep_id": sweep.id, "written": time.strftime("%Y-%m-%d %H:%M"), **more},
         **(_describe(findings) if findings else {}),
         leaders=list(_leader_rows(sweep)),
         listed=[column.title for column in _list_facts(sweep)],

@@ -212,11 +212,20 @@ function parallel(page) {
     series: [make("stopped early", scored.filter((row) => !done(row)), strength / 4), make("completed", scored.filter(done), strength)] };
 }
 
+// The trials of full length that no other beats in both its score and its cost, the cheapest first.
+function frontOf(costs) {
+  const sign = sweep.maximise ? 1 : -1;
+  let best = -Infinity;
+  return rows.filter((row) => trials.state[row] === "completed" && costs[row] !== null)
+    .sort((a, b) => costs[a] - costs[b] || sign * (trials.score[b] - trials.score[a]))
+    .filter((row) => sign * trials.score[row] > best && ((best = sign * trials.score[row]), true));
+}
+
 // The place of a trial on an axis. Those of one option lie side by side; a fixed spread keeps them there when the theme changes.
 const placeOf = (one, row) => one.values[row] + (one.scale === "options" ? (((row * 0.618034) % 1) - 0.5) * 0.4 : 0);
 const cut = (text, width) => (text.length > width ? `${text.slice(0, width - 1)}…` : text);
 
-function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" }) {
+function scores(page, { over = "seconds" }) {
   const column = sweep.axes.find((one) => one.name === over);
   const values = column ? column.values : trials[over];
   const isChoice = column && column.scale === "options";
@@ -225,6 +234,8 @@ function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" })
     itemStyle: { opacity: rows.length > MANY ? 0.5 : 0.8 }, z: name === "baseline" ? 4 : 3,
     data: rows.filter((row) => of[row] === index && values[row] !== null && trials.score[row] !== null)
       .map((row) => ({ row, value: [column ? placeOf(column, row) : values[row], trials.score[row]] })) }));
+  if (!column) series.push({ type: "line", step: "end", symbol: "none", silent: true, color: COLOURS[0], lineStyle: { width: 1 },
+    data: frontOf(values).map((row) => [values[row], trials.score[row]]) });
   const options = isChoice ? { min: -1, max: column.options.length, interval: 1, splitLine: { show: false },
     axisTick: { show: false }, axisLabel: { color: page.soft, showMinLabel: false, showMaxLabel: false, hideOverlap: true,
       formatter: (value) => column.options[Math.round(value)] ?? "" } } : {};
@@ -235,6 +246,12 @@ function scores(page, { over = sweep.axes[0] ? sweep.axes[0].name : "seconds" })
     xAxis: axis(page, titleOf(over), { type: column && column.scale === "log" ? "log" : "value", ...options,
       ...(isChoice ? {} : { axisLabel: { color: page.soft, formatter: short, hideOverlap: true } }) }),
     yAxis: scoreAxis(page, trials.score.filter((score) => score !== null)) };
+}
+
+function course(page) {
+  return { ...basics(page), grid: { left: 50, right: 20, top: 14, bottom: 42 },
+    xAxis: axis(page, "epochs of all trials", { type: "value", min: 0, minInterval: 1 }), yAxis: scoreAxis(page, sweep.course.map(([, score]) => score)),
+    series: [{ name: `best ${sweep.label}`, type: "line", step: "end", symbol: "none", color: COLOURS[0], data: sweep.course }] };
 }
 
 // The names of rows from top to bottom, each in at most `width` pixels; and a line where their difference is 0.
@@ -330,4 +347,4 @@ addEventListener("afterprint", () => {
   }
 });
 
-const BUILDERS = { curves, parallel, scores, effects };
+const BUILDERS = { curves, parallel, scores, course, effects };

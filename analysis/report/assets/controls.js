@@ -12,7 +12,7 @@ function fillControls(element) {
   };
   for (const select of element.querySelectorAll("select[name]")) {
     for (const name of choices[select.name]) select.add(new Option(titleOf(name), name));
-    if (settings[select.name]) select.value = settings[select.name];
+    if (choices[select.name].includes(settings[select.name])) select.value = settings[select.name];
   }
   for (const box of element.querySelectorAll("input[type=checkbox]")) box.checked = Boolean(settings[box.name]);
 }

@@ -62,11 +62,19 @@ def test_rungs_are_the_epochs_at_which_trials_were_stopped(sweep):
     assert [(epoch, count) for epoch, count in rungs if (stopped.epochs_done == epoch).sum() != count] == []
 
 
+def test_the_course_is_the_best_score_of_full_length_after_each_trial_that_ended(sweep):
+    ended, best, spent, points = sweep.trials.sort_values("ended"), 0.0, 0, []
+    for state, score, epochs in zip(ended.state, ended.score, ended.epochs_done, strict=True):
+        best, spent = max(best, score if state == "completed" else 0.0), spent + epochs
+        points += [(spent, 100 * best)] if best else []
+    assert np.array(collect_sweep(sweep).course) == pytest.approx(np.array(points))
+
+
 def test_a_page_is_much_smaller_than_two_megabytes(page):
     assert len(page.encode()) < 1_500_000
 
 
-@pytest.mark.parametrize("kind", ["effects", "curves", "parallel", "scores", "slices", "contour"])
+@pytest.mark.parametrize("kind", ["effects", "curves", "parallel", "scores", "course", "slices", "contour"])
 def test_a_figure_in_a_notebook_needs_no_other_file(sweep, kind):
     figure = getattr(sweep.plot, kind)()
     frame = figure._repr_html_()
@@ -194,6 +202,21 @@ def test_a_browser_draws_contours_on_logarithmic_axes_and_names_what_is_below_th
     assert int(points) == ((sweep.recipes["mixup.alpha"] > 0) & (sweep.trials.state == "completed").to_numpy()).sum()
     assert 0 < int(cells) < 1600
     assert re.search(r"<b>Trial \d{4}</b>", document)
+
+
+@needs_browser
+def test_no_trial_of_the_line_over_a_cost_is_beaten_in_both_cost_and_score(tmp_path, sweep):
+    act = """
+      const chart = echarts.getInstanceByDom(document.querySelector("[_echarts_instance_]"));
+      document.body.dataset.front = JSON.stringify(chart.getOption().series.at(-1).data);
+    """
+    trials = sweep.trials.assign(seconds=10 * (3 * sweep.trials.score.rank(pct=True) + sweep.trials.trial % 2).round())
+    document = open_in_browser(replace(sweep, trials=trials).plot.scores().to_html(), tmp_path, act, seen="data-front")
+    front = json.loads(html.unescape(re.search(r'data-front="([^"]+)"', document)[1]))
+    full = trials[trials.state == "completed"]
+    best = (100 * full.groupby("seconds").score.max()).cummax().drop_duplicates()
+    assert front == [pytest.approx(point) for point in best.items()]
+    assert len(front) > 1
 
 
 @needs_browser

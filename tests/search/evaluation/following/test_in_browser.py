@@ -200,7 +200,7 @@ def test_a_printed_report_has_figures_open_parts_and_nothing_beyond_the_paper(ma
     page = open_report(make_sweep, events, open_page, tmp_path / "report.html", **paper)
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    for chart in ("effects", "parallel", "scores", "curves", "best"):
+    for chart in ("effects", "parallel", "scores", "course", "curves", "best"):
         figure = page.locator(f"figure[data-chart={chart}]")
         assert figure.locator("canvas").first.is_visible(), chart
         assert 200 < figure.locator("canvas").first.bounding_box()["width"] <= 720, chart
