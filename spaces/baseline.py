@@ -30,14 +30,19 @@ def build_baselines(tree: dict[str, Tree], chosen: Recipe) -> list[Recipe]:
     return [base.model_copy(update={"optimizer": optimizer}) for optimizer in optimizers]
 
 
-def build_probe(tree: dict[str, Tree], chosen: Recipe) -> Recipe | None:
-    """The logistic regression on frozen features, if recipes may start at it. In its one epoch nothing trains."""
+def build_probe(tree: dict[str, Tree], chosen: Recipe, size: int | None) -> Recipe | None:
+    """The logistic regression on frozen features, if recipes may start at it. In its one epoch nothing trains.
+
+    `size` is that of its images; None: that of the baseline's.
+    """
     if not _has_probe(tree):
         return None
     base = _build(tree, chosen.model_dump(exclude_unset=True))
     kept = base.model_dump(
         include={"data", "backbone", "preprocessing", "seed", "batch_size", "precision", "channels_last"}
     )
+    if size is not None:
+        kept["preprocessing"]["image_size"] = size
     probe = {"c": "auto", "trains": False}
     return read_recipe({**kept, "epochs": 1, "unfreeze": {"level": "last"}, "linear_probe": probe})
 

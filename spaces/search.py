@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
 
 from training.contract.part import MOST
+from training.contract.specs import LARGEST_SIDE
 from training.loop.epoch_report import Kept
 from training.recipe import AFTER_A_NEW_FIELD, Recipe
 from training.score_metrics import MAXIMISED
@@ -58,6 +59,9 @@ class Search(_Section):
     baseline: Recipe = Field(
         default_factory=Recipe,
         description="The baseline's choices; the recipe's default for every search parameter that is not named.",
+    )
+    probe_size: int | None = Field(
+        None, ge=8, le=LARGEST_SIDE, description="Image size of the linear probe, if it is not that of the baseline."
     )
 
     @field_serializer("baseline")

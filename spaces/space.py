@@ -61,7 +61,7 @@ class Space:
 
     def probe(self) -> Recipe | None:
         """The linear probe on frozen features, if the space searches `linear_probe`: the first trial, in seconds."""
-        return build_probe(self.recipe, self.search.baseline)
+        return build_probe(self.recipe, self.search.baseline, self.search.probe_size)
 
     def baselines(self) -> list[Recipe]:
         """The baseline at its learning rate, then at ⅓ and 3 times that rate.

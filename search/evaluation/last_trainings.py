@@ -149,12 +149,13 @@ def _export_mean(
 def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
     """Return the best trial, and others of its architecture near it, with their weights, as long as these are kept.
 
-    A linear probe that is ahead of a fine-tuning by less than a standard error was lucky, as more images help the
-    fine-tuning more.
+    A linear probe that is ahead of a fine-tuning on images of the same size by less than a standard error was lucky, as
+    more images help the fine-tuning more.
     """
     ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
     lead, error = ranked[0].score or 0.0, ranked[0].standard_error
-    tuned = [trial for trial in ranked if trial.recipe.linear_probe.trains]
+    size = ranked[0].recipe.preprocessing
+    tuned = [trial for trial in ranked if trial.recipe.linear_probe.trains and trial.recipe.preprocessing == size]
     if tuned and abs(lead - (tuned[0].score or 0.0)) <= error:
         ranked = tuned
     best = ranked[0]

@@ -28,7 +28,7 @@ MEASURED_SHARE = 0.1  # of the time of the sweep
 DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepest level takes at most; about as much is
 # for the last trainings, on all images
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
-FIRST_SECONDS = 35.0  # until the first trial trains
+FIRST_SECONDS = 25.0  # from the choice until the first trial trains
 ENLARGED_EPOCHS = 10  # that fit in that time, for small images to be enlarged further
 FEWEST_EPOCHS, USUAL_EPOCHS = 3, 5  # of a fine-tuning that starts at the probe; three of the whole network are too few
 
@@ -73,7 +73,7 @@ def make_preset(
     Of `overrides`, those of `data` name the images, and the others replace what the preset would choose. `seconds` is the
     time of the sweep, if not that of the preset; `cpus` and `gpus` are those of each trial, if the user names them.
     """
-    preset = rules.find_preset(name)
+    preset, began = rules.find_preset(name), time.monotonic()
     spec, others = _divide(preset, overrides)
     spec = rules.choose_test(spec)
     data, machine = rules.read_data(spec, name), rules.read_machine(spec, cpus, gpus)
@@ -82,12 +82,16 @@ def make_preset(
     side, epochs = rules.choose_side(data, rules.EMBEDDED, None), rules.choose_epochs(preset, data, batch)
     draft = Draft(preset, spec, data, machine, rules.EMBEDDED, "", side, batch, epochs, trials=1)
     budget = seconds or preset.seconds
-    made, pace = _fill_time(_choose_backbone(draft, others, budget, say), budget, others)
+    timed = _choose_backbone(draft, others, budget, say)
+    made, pace = _fill_time(timed, budget, others, time.monotonic() - began)
     space = parse_space(write_space(made, []), name, others)
     recipe = space.baselines()[0]
+    larger = (
+        f", and {made.probe_side} for the linear probe alone, which has time for them" if made.has_two_sides else ""
+    )
     notes = [
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
-        f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels.",
+        f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels{larger}.",
         f"At most {plural(space.search.trials, 'trial')} of {plural(recipe.epochs, 'epoch')} with batches of "
         f"{recipe.batch_size}: {pace}.",
     ]
@@ -234,18 +238,21 @@ def _round(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else format_seconds(seconds)
 
 
-def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[str]) -> tuple[Draft, str]:
+def _fill_with_cheap_trials(
+    timed: TimedDraft, seconds: float, others: Sequence[str], spent: float
+) -> tuple[Draft, str]:
     """Choose smaller images, cheaper levels, as many epochs as leave time for other trials, and as many techniques.
 
-    Fine-tuning from the probe needs few epochs, and larger images are worth more than deeper levels.
+    Fine-tuning from the probe needs few epochs, and larger images are worth more than deeper levels. Where only the probe
+    has time for photographs of the weights' size, fine-tuning gets smaller ones, and validation decides.
     """
     draft, epochs = timed.draft, timed.epochs
     levels, side, step = draft.levels, draft.side, rules.SIDE_STEP
-    share = DEEPEST_SHARE * (seconds - FIRST_SECONDS) - timed.setup_seconds
+    share = DEEPEST_SHARE * (seconds - spent - FIRST_SECONDS) - timed.setup_seconds
     are_epochs_free, is_side_free = epochs == draft.epochs, not any("image_size" in other for other in others)
 
-    def find_epoch_seconds(more: int = 0) -> float:
-        return timed.epoch_seconds * ((side + more) / draft.side) ** 2 * SHARES[levels[-1]]
+    def find_epoch_seconds(side: int, level: str) -> float:
+        return timed.epoch_seconds * (side / draft.side) ** 2 * SHARES[level]
 
     def count_fewest() -> int:
         if not are_epochs_free:
@@ -253,15 +260,22 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
         return USUAL_EPOCHS if levels[-1] == "full" else FEWEST_EPOCHS
 
     # Ten epochs with larger images gain a point, five no more than ten with these (docs/benchmarks.md, "Minutes").
-    enlarged_share = TRIAL_SHARE * seconds / ENLARGED_EPOCHS
-    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(step) <= enlarged_share:
+    enlarged_share, least = TRIAL_SHARE * seconds / ENLARGED_EPOCHS, rules.least_side(draft.data)
+    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "full") <= enlarged_share:
         side += step
-    while len(levels) > 1 and count_fewest() * find_epoch_seconds() > share:
-        if is_side_free and levels[-1] == draft.levels[1] and side - step >= rules.least_side(draft.data):
+    while is_side_free and side - step >= least and find_epoch_seconds(side, "last") > share:
+        side -= step
+    probe_side = side
+    while len(levels) > 1 and count_fewest() * find_epoch_seconds(side, levels[-1]) > share:
+        if is_side_free and levels[-1] == draft.levels[1] and side - step >= least:
             side -= step
         else:
             levels = levels[:-1]
-    epoch_seconds = find_epoch_seconds()
+    if len(levels) == 1:
+        side = probe_side
+    elif side + step > draft.data.side:
+        probe_side = side  # the images have no more to show it
+    epoch_seconds = find_epoch_seconds(side, levels[-1])
     if are_epochs_free:
         usual = min(USUAL_EPOCHS, int(share / epoch_seconds))
         epochs = min(epochs, max(count_fewest(), usual, int(TRIAL_SHARE * seconds / epoch_seconds)))
@@ -270,12 +284,13 @@ def _fill_with_cheap_trials(timed: TimedDraft, seconds: float, others: Sequence[
     if full_trials < preset.trials[0]:  # then few choices are searched, and the head alone is left to the probe
         preset, levels = replace(preset, level=0), levels[1:] or levels
     pace = f"an epoch of the deepest level takes about {_round(epoch_seconds)} here, and the search may take"
-    made = replace(draft, preset=preset, epochs=epochs, levels=levels, side=side, trials=preset.trials[1])
+    draft = replace(draft, side=side, probe_side=probe_side)
+    made = replace(draft, preset=preset, epochs=epochs, levels=levels, trials=preset.trials[1])
     return made, f"{pace} {format_seconds(seconds)}"
 
 
-def _fill_time(timed: TimedDraft, seconds: float, others: Sequence[str]) -> tuple[Draft, str]:
-    """Choose the number of trials, and shorter ones if the fewest would not fit into the time."""
+def _fill_time(timed: TimedDraft, seconds: float, others: Sequence[str], spent: float) -> tuple[Draft, str]:
+    """Choose the number of trials, and shorter ones if the fewest would not fit into the time, of which some is spent."""
     draft = timed.draft
     low, high = draft.preset.trials
     if math.isinf(timed.epoch_seconds):
@@ -284,7 +299,7 @@ def _fill_time(timed: TimedDraft, seconds: float, others: Sequence[str]) -> tupl
             "or a smaller preprocessing.image_size."
         )
     if draft.is_pretrained:
-        return _fill_with_cheap_trials(timed, seconds, others)
+        return _fill_with_cheap_trials(timed, seconds, others, spent)
     is_free = timed.epochs == draft.epochs  # the command does not set them
     while is_free and timed.count_fitting(seconds) < low and timed.epochs > draft.preset.epochs[0]:
         timed = replace(timed, epochs=timed.epochs - 1)

@@ -128,6 +128,7 @@ LARGE_GPU_GIB = 12.0
 SMALL_SIDE = 96  # images with a shorter side below this many pixels are called small
 ENLARGED, MOST_ENLARGED = 4, 6  # times the side of an image; the second where there is time
 LEAST_SIDE, MOST_LETTERS_SIDE, SIDE_STEP = 64, 64, 32  # pixels
+LEAST_LARGE_SIDE = 96  # of larger photographs
 LEAST_BATCH, MOST_BATCH = 8, 64
 STEPS_PER_EPOCH = 8  # that an epoch has at least, if the images are enough for it
 STEPS_WITH_WEIGHTS = 16  # with pretrained weights, as few epochs follow
@@ -179,4 +180,4 @@ def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None, e
 
 def least_side(data: DataFacts) -> int:
     """Return the smallest side with pretrained weights, for what would take too long with the largest."""
-    return max(LEAST_SIDE, data.side // SIDE_STEP * SIDE_STEP)
+    return max(LEAST_SIDE, min(LEAST_LARGE_SIDE, data.side // SIDE_STEP * SIDE_STEP))

@@ -32,6 +32,7 @@ class Draft:
     levels: tuple[str, ...] = ("last", "most", "full")  # of unfreeze, the deepest last
     has_batch_norm: bool = False
     most_side: int = 0  # where there is time
+    probe_side: int = 0  # of the linear probe, where others have no time for as large images
 
     @property
     def is_small(self) -> bool:
@@ -41,6 +42,10 @@ class Draft:
     def keeps_statistics(self) -> bool:
         """Whether BatchNorm keeps the statistics of the pretraining: few images do not give better ones."""
         return self.has_batch_norm and self.is_pretrained and self.data.train_images < FEW_IMAGES
+
+    @property
+    def has_two_sides(self) -> bool:
+        return self.probe_side > self.side
 
     @property
     def is_pretrained(self) -> bool:
@@ -87,6 +92,8 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
     if "linear_probe" in techniques:
         first = "The first trial after the linear probe."
     reasons["search", "baseline"] = first
+    if draft.has_two_sides:
+        reasons["search", "probe_size"] = "The linear probe alone has time for larger images."
     if draft.is_imbalanced:
         reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
     return dump_yaml({"format": 1, "recipe": unparse(recipe), "search": search}, "\n".join(comments), reasons)
@@ -147,6 +154,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
         "trials": draft.trials,
         "metric": "val_balanced_accuracy" if draft.is_imbalanced else "val_accuracy",
         **({"score": "last"} if draft.is_pretrained else {}),  # the best of few epochs is luck, and there are few
+        **({"probe_size": draft.probe_side} if draft.has_two_sides else {}),
         "sampler": "tpe",
         # After the warm-up alone, a start at the probe is disturbed and has not settled yet.
         "scheduler": {"name": "asha", "min_epochs": 2 if draft.is_pretrained else 1, "reduction_factor": 2},

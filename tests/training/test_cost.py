@@ -1,6 +1,10 @@
 """The cost of a recipe from a few batches of it."""
 
+import logging
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from training import cost as module
 from training.contract.specs import Backbone
@@ -48,6 +52,26 @@ def test_the_level_of_a_later_milestone_is_the_one_that_is_measured(trainings, m
     values = TINY.model_dump() | {"unfreeze": {"level": "last", "milestones": [9], "milestone_lr": "auto"}}
     measure_cost(Recipe.model_validate(values | {"optimizer": {"name": "sgd", "lr": "auto"}}), "most", ONE_CPU)
     assert (trainings[0][0].unfreeze.level, trainings[0][0].unfreeze.milestones) == ("most", [])
+
+
+def test_what_trainings_find_stored_is_not_measured(tmp_path, monkeypatch, caplog):
+    for number in range(40):
+        (tmp_path / str(number % 2)).mkdir(exist_ok=True)
+        Image.fromarray(np.full((20, 20, 3), 6 * number, np.uint8)).save(tmp_path / str(number % 2) / f"{number}.png")
+
+    class Began(Exception):
+        pass
+
+    def begin(recipe, folder, **arguments):
+        raise Began(recipe.linear_probe.c)  # the features of a probe are stored too
+
+    monkeypatch.setattr(module, "train", begin)
+    caplog.set_level(logging.INFO)
+    values = {"data": {"name": "image_folder", "root": str(tmp_path)}, "linear_probe": {"c": "auto"}}
+    values["backbone"] = {"name": "test_resnet", "weights": "letters"}
+    with pytest.raises(Began, match="off"):
+        measure_cost(Recipe.model_validate(TINY.model_dump() | values), "full", ONE_CPU)
+    assert "Decoding 28 images once" in caplog.text
 
 
 def test_fewer_validation_images_are_spread_over_the_classes(tmp_path):

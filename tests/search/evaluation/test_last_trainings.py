@@ -255,6 +255,15 @@ def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(rec
     assert choose(record)[0] == (best.name, 0)
 
 
+def test_a_linear_probe_on_larger_images_that_leads_trains_last(record, monkeypatch):
+    best, second = record.trials.ranked()[:2]
+    larger = best.recipe.preprocessing.model_copy(update={"image_size": 64})
+    probe = {"linear_probe": LinearProbe(c=0.1, trains=False), "preprocessing": larger}
+    monkeypatch.setattr(best, "recipe", best.recipe.model_copy(update=probe))
+    monkeypatch.setattr(type(best), "standard_error", best.score - second.score + 0.001)
+    assert choose(record)[0] == (best.name, 0)
+
+
 @pytest.mark.parametrize(("seconds", "trained"), [(25.0, 2), (20.0, 2), (19.0, 1), (5.0, 1), (31.0, 3)])
 def test_a_training_begins_only_if_it_will_end_in_time_and_the_first_always(record, out, simulated, seconds, trained):
     simulated.members = dict.fromkeys("abc", 10.0)

@@ -131,7 +131,7 @@ def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
         (3.0, 160, 12, ["last", "most", "full"], True),
         (25.0, 128, 5, ["most", "full"], False),
         (50.0, 128, 5, ["most"], False),
-        (140.0, 96, 3, ["most"], False),
+        (140.0, 96, 4, ["most"], False),
         (900.0, 64, 3, ["last"], False),
     ],
 )
@@ -148,6 +148,39 @@ def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques
     assert baseline.unfreeze.level == levels[-1]
     named = make_preset("good", ["data.root=photos", "preprocessing.image_size=112", "epochs=4"], seconds=500).space
     assert (named.baselines()[0].preprocessing.image_size, named.baselines()[0].epochs) == (112, 4)
+
+
+@pytest.mark.parametrize(
+    ("epoch_seconds", "side", "probe_side", "levels"),
+    [
+        (100.0, 224, None, ["most"]),
+        (130.0, 192, 224, ["most"]),
+        (400.0, 96, 224, ["most"]),
+        (900.0, 160, None, ["last"]),
+    ],
+)
+def test_of_large_photographs_fine_tuning_gets_as_large_ones_as_it_has_time_for_and_the_probe_larger_ones(
+    home, monkeypatch, epoch_seconds, side, probe_side, levels
+):
+    draw(home / "large", side=300)
+    monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
+    take(monkeypatch, lambda name: epoch_seconds)
+    made = make_preset("good", ["data.root=large"], seconds=500)
+    baseline, unfreeze = made.space.baselines()[0], made.space.recipe["unfreeze"]
+    assert [option["level"] for option in getattr(unfreeze, "options", [unfreeze])] == levels
+    assert (baseline.preprocessing.image_size, made.space.search.probe_size) == (side, probe_side)
+    assert made.space.probe().preprocessing.image_size == (probe_side or side)
+    assert (f"{side} pixels, and 224 for the linear probe alone" in made.notes[1]) == (probe_side is not None)
+
+
+def test_time_that_is_spent_before_the_choice_is_not_there_for_trials(monkeypatch):
+    monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
+    sides = []
+    for seconds in (1, 150):
+        measure_slowly(monkeypatch, epoch_seconds=90.0, seconds=seconds)
+        made = make_preset("good", ["data.root=photos"], seconds=500)
+        sides.append(made.space.baselines()[0].preprocessing.image_size)
+    assert sides == [128, 96]
 
 
 def measure_slowly(monkeypatch, epoch_seconds, seconds):

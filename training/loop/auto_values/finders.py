@@ -177,7 +177,8 @@ def simplify(recipe: Recipe, level: str) -> Recipe:
     """Return the recipe as it is at the start, without techniques that change over time or take long to start."""
     norms = {"freeze_batch_norm": recipe.unfreeze.freeze_batch_norm and level != "last"}
     norms["adapt_statistics"] = recipe.unfreeze.adapt_statistics and level == recipe.unfreeze.level
-    plain = recipe.without("schedule", "averaging", "classifier_retraining", "lr_scaling", "compilation")
+    left_out = ("schedule", "averaging", "classifier_retraining", "lr_scaling", "compilation", "linear_probe")
+    plain = recipe.without(*left_out)
     return plain.model_copy(
         update={
             "optimizer": recipe.optimizer.model_copy(update={"lr": SAFE_RATE}),
