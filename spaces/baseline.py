@@ -38,9 +38,8 @@ def build_probe(tree: dict[str, Tree], chosen: Recipe, size: int | None) -> Reci
     if not _has_probe(tree):
         return None
     base = _build(tree, chosen.model_dump(exclude_unset=True))
-    kept = base.model_dump(
-        include={"data", "backbone", "preprocessing", "seed", "batch_size", "precision", "channels_last"}
-    )
+    fields = ("data", "backbone", "preprocessing", "seed", "batch_size", "loss", "precision", "channels_last")
+    kept = base.model_dump(include=set(fields))
     if size is not None:
         kept["preprocessing"]["image_size"] = size
     probe = {"c": "auto", "trains": False}

@@ -20,6 +20,7 @@ from training.features.split import NoSplit, split_model
 from training.features.stored import FeatureMaker
 from training.loop.classifier import Classifier
 from training.model.levels import set_level
+from training.model.shares_loss import SharesLoss
 from training.model.stages import head_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def recorded_inputs(head: nn.Module) -> Iterator[list[torch.Tensor]]:
 
 
 def start_head(classifier: Classifier, part: ImagePart, workers: int) -> None:
-    """Give the head of a new training the weights of the logistic regression; `part` are its training images."""
+    """Give the head of a new training the weights of the logistic regression; `part` are its training images.
+
+    What a logit-adjusted loss adds to the logits is taken off, so that the head, like the training, treats all classes as
+    equally frequent (Menon et al. 2021, section 4).
+    """
     c, head = classifier.plan.head_start, head_of(classifier.model)
     assert c is not None
     if not isinstance(head, nn.Linear):
@@ -65,6 +70,8 @@ def start_head(classifier: Classifier, part: ImagePart, workers: int) -> None:
         if head.bias is None:
             raise UserError(f"linear_probe.c={c}: the head of {type(classifier.model).__name__} has no bias. Use off.")
         head.bias.copy_(torch.from_numpy(bias))
+        if isinstance(classifier.criterion, SharesLoss) and classifier.criterion.offset is not None:
+            head.bias.sub_(classifier.criterion.offset.to(head.bias.device))
 
 
 def compute_head_inputs(classifier: Classifier, part: ImagePart, workers: int) -> np.ndarray:

@@ -14,6 +14,8 @@ FEWEST_EPOCHS_WITH_CROPS = 10
 # What a fine-tuning from the probe gains by on every set of photographs (docs/benchmarks.md, "Minutes").
 HELD: dict[str, Tree] = {"label_smoothing": {"alpha": 0.1}, "head_dropout": {"rate": 0.3}}
 
+FAIR: Tree = {"name": "logit_adjusted", "tau": 1.0}  # as in balanced accuracy, each class counts as much
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -114,8 +116,9 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
     levels = draft.levels[1:] if draft.backbone.weights == "letters" else draft.levels
     unfreeze = tuple(draft.describe_level(level) for level in levels)
-    smoothing, dropout = HELD["label_smoothing"], HELD["head_dropout"]
+    smoothing, dropout, loss = HELD["label_smoothing"], HELD["head_dropout"], FAIR
     if draft.preset.level:
+        loss = Choice(({"name": "cross_entropy"}, {"name": "logit_adjusted", "tau": Uniform(0.3, 1.5)}))
         smoothing = Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))
         dropout = Choice(({"rate": 0.0}, {"rate": Uniform(0.1, 0.5)}))
     techniques: dict[str, tuple[int, Tree]] = {
@@ -130,14 +133,14 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         "cutmix": (2, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
         "random_erasing": (2, Choice(({"probability": 0.0}, {"probability": Uniform(0.1, 0.5)}))),
         "label_smoothing": (0 if draft.is_pretrained else 1, smoothing),
-        "class_balance": (1, Choice(({"name": "none"}, {"name": "weights", "power": Uniform(0.2, 1.0)}))),
+        "loss": (0, loss),
         "layer_decay": (2, Choice(({"factor": 1.0}, {"factor": Uniform(0.6, 0.95)}))),
         "schedule": (0, {"name": "cosine", "warmup_epochs": 1}),
         "optimizer": (0, adamw if draft.preset.level < 2 else Choice((adamw, momentum))),
         "averaging": (2, Choice(({"name": "none"}, {"name": "ema", "half_life": LogUniform(0.01, 0.2)}))),
     }
     if not draft.is_imbalanced:
-        del techniques["class_balance"]
+        del techniques["loss"]
     if not draft.is_pretrained:
         for name in ("linear_probe", "gradient_clipping", "head_dropout"):
             del techniques[name]
@@ -162,6 +165,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
             **({"unfreeze": deepest} if deepest != {"level": "full"} else {}),
             **({"linear_probe": {"c": "auto"}, **HELD} if draft.is_pretrained else {}),
             **({} if draft.is_short else {"random_crop": crop}),
+            **({"loss": FAIR} if draft.is_imbalanced else {}),
             "flip": {"probability": 0.5},
             "optimizer": {"name": "adamw", "lr": float(f"{(low * high) ** 0.5:.2g}"), "weight_decay": 0.05},
         },

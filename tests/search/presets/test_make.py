@@ -173,6 +173,18 @@ def test_of_large_photographs_fine_tuning_gets_as_large_ones_as_it_has_time_for_
     assert (f"{side} pixels, and 224 for the linear probe alone" in made.notes[1]) == (probe_side is not None)
 
 
+@pytest.mark.parametrize("preset", ["fast", "good"])
+def test_where_one_class_has_few_images_each_class_counts_as_much_from_the_probe_on(home, monkeypatch, preset):
+    draw(home / "unequal", ("cat",), 100)
+    draw(home / "unequal", ("dog",), 15)
+    monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
+    space = make_preset(preset, ["data.root=unequal"]).space
+    assert space.search.metric == "val_balanced_accuracy"
+    for recipe in (space.probe(), *space.baselines()):
+        assert recipe.loss.model_dump() == {"name": "logit_adjusted", "tau": 1.0}
+    assert make_preset(preset, ["data.root=photos"]).space.baselines()[0].loss.name == "cross_entropy"
+
+
 def test_time_that_is_spent_before_the_choice_is_not_there_for_trials(monkeypatch):
     monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
     sides = []

@@ -103,7 +103,8 @@ def test_a_mistake_in_the_recipe_is_named_with_its_line(load, name):
         ("{sampler: tpee}", "Did you mean tpe?"),
         (
             "{trails: 3}",
-            "search has no trails; it has trials, metric, score, sampler, scheduler, baseline, probe_size. Did you mean trials?",
+            "search has no trails; it has trials, metric, score, sampler, scheduler, baseline, probe_size. "
+            "Did you mean trials?",
         ),
         ("{trials: {choice: [1, 2]}}", "search.trials cannot be searched"),
         ("{scheduler: none}", "Write search.scheduler: {name: none}"),

@@ -79,7 +79,8 @@ def test_a_whole_choice_can_be_replaced(load):
         ("search.trials=0", "search.trials=0: input should be greater than or equal to 1"),
         (
             "search.trails=1",
-            "search has no trails; it has trials, metric, score, sampler, scheduler, baseline, probe_size. Did you mean trials?",
+            "search has no trails; it has trials, metric, score, sampler, scheduler, baseline, probe_size. "
+            "Did you mean trials?",
         ),
         ("data.name=image_folder", "data={name: image_folder, root: ...}"),
         (

@@ -19,7 +19,8 @@ class LinearProbe(Technique):
         "the statistics of a batch are not those of the pretraining. It needs pretrained weights. With trains=false and "
         "unfreeze.level=last the recipe is the "
         "plain linear probe: nothing trains. With trains=false and another level, the backbone trains below a fixed head. The "
-        "features are those of the images as in an evaluation, so augmentation and mixing act on the epochs after it."
+        "features are those of the images as in an evaluation, so augmentation and mixing act on the epochs after it. With "
+        "loss.name=logit_adjusted the head starts without the frequencies of the classes."
     )
     examples: ClassVar[Examples] = (
         {"linear_probe": {"c": 0.01}, "backbone": {"name": "test_resnet", "weights": "letters"}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import timm
@@ -18,6 +20,7 @@ from training.linear_probe import ABSENT, choose_c, compute_head_inputs, fit_log
 from training.model.stages import head_of
 from training.recipe import read_recipe
 from training.resolve import resolve_recipe
+from training.techniques.loss.losses import LogitAdjusted
 from training.train import prepare, train
 
 RECIPE = {
@@ -80,6 +83,25 @@ def test_each_level_starts_at_the_probe(level):
     with torch.no_grad():
         predicted = classifier.model.eval()(images).argmax(1).numpy()
     assert np.mean(predicted == theirs.predict(inputs)) >= 0.99
+
+
+def test_with_a_logit_adjusted_loss_the_head_starts_without_the_frequencies_of_the_classes():
+    recipe, data = resolved(RECIPE)
+    adjusted = recipe.model_copy(update={"loss": LogitAdjusted(tau=0.5)})
+    data = replace(data, train=data.train.select(np.flatnonzero((data.train.labels != 3) | (np.arange(200) % 4 == 0))))
+    biases, losses = [], []
+    for each in (recipe, adjusted):
+        classifier = prepare(data, "cpu", ALONE, each)
+        start_head(classifier, data.train, 0)
+        biases.append(classifier.model.fc.bias.detach().clone())
+        with torch.no_grad():
+            features = torch.from_numpy(compute_head_inputs(classifier, data.train, 0))
+            losses.append(
+                float(classifier.criterion(classifier.model.fc(features), torch.from_numpy(data.train.labels)))
+            )
+    shares = torch.from_numpy(np.bincount(data.train.labels) / len(data.train)).float()
+    torch.testing.assert_close(biases[1], biases[0] - 0.5 * shares.log())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # so the training begins where it did
 
 
 def _evaluated(part, recipe):
