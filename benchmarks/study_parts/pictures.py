@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from analysis.effects.technique_effects import NOT_ENOUGH
-from analysis.report.plots.plot_style import BLUE, GREEN, GREY, INK, ORANGE, RED, finish, new_figure
 from benchmarks.search_quality import BASE, Curves
 from benchmarks.study_parts.photos import read_test
+from benchmarks.study_parts.plot_style import BLUE, GREEN, GREY, INK, ORANGE, RED, finish, new_figure
 from benchmarks.study_parts.searching import METHODS, WORKERS, Run, budget_of, mean_seconds
 from ledger.formatting import unit_of
 
