@@ -45,9 +45,7 @@ def compare(names: Sequence[str], tracking_uri: str | None = None, storage: str 
     tables = {name: measure_effects(fit_sweep(sweep)).query("not detail") for name, sweep in sweeps.items()}
     levels = {name: table.set_index(["parameter", "level"]) for name, table in tables.items()}
     effects = pd.concat(levels, axis=1).swaplevel(axis=1)
-    course = pd.DataFrame(
-        {name: measure_course(sweep).groupby(level=0).last() for name, sweep in sweeps.items()}
-    ).ffill()
+    course = pd.DataFrame({name: measure_course(sweep) for name, sweep in sweeps.items()}).ffill()
     return Comparison(sweeps, pd.DataFrame.from_dict(best, "index"), choices[differs], effects, course)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.load_data import load_data
-from training.data.pipelines.loaders import choose_eval_batch, make_loaders
+from training.data.pipelines.loaders import choose_eval_batch
+from training.data.pipelines.tensor_images import TensorImages
 from training.loop.auto_values.finders import simplify
 from training.process.resources import Resources
 from training.recipe import Recipe
@@ -49,10 +50,8 @@ def measure_cost(recipe: Recipe, level: str, resources: Resources) -> Cost:
     if resources.device == "cpu" and recipe.batch_size != "auto":
         recipe = recipe.model_copy(update={"batch_size": min(CPU_BATCH, recipe.batch_size)})
     asked = recipe.batch_size
-    sized = recipe.model_copy(update={"batch_size": CPU_BATCH})
-    loaders = make_loaders(data, sized, workers=resources.workers, device=resources.device)
-    loaders.train  # noqa: B018 - it decodes the images, which later trainings find stored
-    loaders.close()
+    if recipe.augmentation.backend == "tensor":
+        TensorImages(data.train, recipe, "cpu")  # it stores the decoded images, where each training finds them
     # The size of `auto` is limited by the images of an epoch.
     size = whole if asked == "auto" else min(whole, max(SMALL[resources.device], BATCHES * asked))
     cost, seconds = _train_briefly(recipe, level, resources, size, whole, val)

@@ -108,7 +108,7 @@ def collect_sweep(sweep: Sweep) -> SweepData:
         curves=curves,
         epochs=epochs,
         rungs=find_rungs(trials),
-        course=list(measure_course(sweep).items()),
+        course=list((unit * measure_course(sweep)).items()),
         best=rows[sweep.completed.trial.iloc[0]] if len(sweep.completed) else None,
         baseline=rows[base.trial.iloc[0]] if len(base) else None,
     )
@@ -188,10 +188,10 @@ def find_rungs(trials: pd.DataFrame) -> list[tuple[int, int]]:
 
 
 def measure_course(sweep: Sweep) -> pd.Series:
-    """The best score of full length so far, as displayed, by the epochs that all trials had run then."""
+    """The best score of full length so far, by the epochs that all trials had run then."""
     trials = sweep.trials.sort_values("ended", kind="stable")
     best = (sweep.sign * trials.score).where(trials.state == "completed").cummax().ffill()
-    return (sweep.sign * unit_of(sweep.metric) * best).set_axis(trials.epochs_done.cumsum()).dropna()
+    return (sweep.sign * best).groupby(trials.epochs_done.cumsum()).last().dropna()
 
 
 def _put_value(line: list[float | None], epoch: int, value: float) -> None:

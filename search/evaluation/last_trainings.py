@@ -154,8 +154,8 @@ def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
     """
     ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
     lead, error = ranked[0].score or 0.0, ranked[0].standard_error
-    size = ranked[0].recipe.preprocessing
-    tuned = [trial for trial in ranked if trial.recipe.linear_probe.trains and trial.recipe.preprocessing == size]
+    alike = [trial for trial in ranked if trial.recipe.preprocessing == ranked[0].recipe.preprocessing]
+    tuned = [trial for trial in alike if trial.recipe.linear_probe.trains]
     if tuned and abs(lead - (tuned[0].score or 0.0)) <= error:
         ranked = tuned
     best = ranked[0]

@@ -86,12 +86,10 @@ def make_preset(
     made, pace = _fill_time(timed, budget, others, time.monotonic() - began)
     space = parse_space(write_space(made, []), name, others)
     recipe = space.baselines()[0]
-    larger = (
-        f", and {made.probe_side} for the linear probe alone, which has time for them" if made.has_two_sides else ""
-    )
+    more = f", and {made.probe_side} for the linear probe alone, which has time for them" if made.has_two_sides else ""
     notes = [
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
-        f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels{larger}.",
+        f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels{more}.",
         f"At most {plural(space.search.trials, 'trial')} of {plural(recipe.epochs, 'epoch')} with batches of "
         f"{recipe.batch_size}: {pace}.",
     ]
@@ -104,8 +102,8 @@ def make_preset(
             f"{packaged}, from a file (backbone.name=NAME backbone.weights=FILE), or from a mirror "
             "(HF_ENDPOINT=https://MIRROR)."
         )
-    more = [f"The command also set: {' '.join(others)}"] if others else []
-    return MadeSpace(write_space(made, [*notes, *more]), space, budget, notes)
+    added = [f"The command also set: {' '.join(others)}"] if others else []
+    return MadeSpace(write_space(made, [*notes, *added]), space, budget, notes)
 
 
 def reread_preset(text: str, name: str, overrides: Sequence[str], seconds: float | None) -> MadeSpace:
@@ -273,8 +271,8 @@ def _fill_with_cheap_trials(
             levels = levels[:-1]
     if len(levels) == 1:
         side = probe_side
-    elif side + step > draft.data.side:
-        probe_side = side  # the images have no more to show it
+    elif side + step > draft.data.side or "linear_probe" in map(_part_of, others):
+        probe_side = side  # the images have no more to show it, or the command has its own idea of it
     epoch_seconds = find_epoch_seconds(side, levels[-1])
     if are_epochs_free:
         usual = min(USUAL_EPOCHS, int(share / epoch_seconds))

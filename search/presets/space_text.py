@@ -14,7 +14,7 @@ FEWEST_EPOCHS_WITH_CROPS = 10
 # What a fine-tuning from the probe gains by on every set of photographs (docs/benchmarks.md, "Minutes").
 HELD: dict[str, Tree] = {"label_smoothing": {"alpha": 0.1}, "head_dropout": {"rate": 0.3}}
 
-FAIR: Tree = {"name": "logit_adjusted", "tau": 1.0}  # as in balanced accuracy, each class counts as much
+EQUAL_CLASSES: Tree = {"name": "logit_adjusted", "tau": 1.0}  # as in balanced accuracy, each class counts as much
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
     levels = draft.levels[1:] if draft.backbone.weights == "letters" else draft.levels
     unfreeze = tuple(draft.describe_level(level) for level in levels)
-    smoothing, dropout, loss = HELD["label_smoothing"], HELD["head_dropout"], FAIR
+    smoothing, dropout, loss = HELD["label_smoothing"], HELD["head_dropout"], EQUAL_CLASSES
     if draft.preset.level:
         loss = Choice(({"name": "cross_entropy"}, {"name": "logit_adjusted", "tau": Uniform(0.3, 1.5)}))
         smoothing = Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))
@@ -165,7 +165,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
             **({"unfreeze": deepest} if deepest != {"level": "full"} else {}),
             **({"linear_probe": {"c": "auto"}, **HELD} if draft.is_pretrained else {}),
             **({} if draft.is_short else {"random_crop": crop}),
-            **({"loss": FAIR} if draft.is_imbalanced else {}),
+            **({"loss": EQUAL_CLASSES} if draft.is_imbalanced else {}),
             "flip": {"probability": 0.5},
             "optimizer": {"name": "adamw", "lr": float(f"{(low * high) ** 0.5:.2g}"), "weight_decay": 0.05},
         },

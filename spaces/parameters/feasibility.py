@@ -32,6 +32,11 @@ def check_feasible(space: Space, document: Document) -> None:
             raise document.error(("search", "sampler"), str(error)) from None
     _check_conflicts(space, document)
     _check_baseline(space, document)
+    if space.search.probe_size is not None and space.probe() is None:
+        raise document.error(
+            ("search", "probe_size"),
+            "search.probe_size: this space has no linear probe. Add linear_probe: {c: auto} below recipe:, or leave it out.",
+        )
 
 
 def _check_baseline(space: Space, document: Document) -> None:

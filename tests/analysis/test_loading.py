@@ -2,6 +2,7 @@
 
 import pytest
 
+from analysis.comparing import compare
 from ledger.trials import Trials
 from tests.analysis.made_up import simulate
 
@@ -35,3 +36,13 @@ def test_values_keep_their_types(sweep):
     assert sweep.trials["optimizer.lr"].dtype == float
     assert sweep.trials["batch_size"].dtype == int
     assert sweep.trials["preprocessing.image_size"].notna().all()
+
+
+def test_the_courses_of_sweeps_that_are_compared_end_at_their_best_scores(storage):
+    found = compare(["made-up-1", "made-up-2"], storage=storage)
+    assert found.course.index.is_monotonic_increasing
+    for name, sweep in found.sweeps.items():
+        known = found.course[name].dropna()
+        assert known.iloc[-1] == found.best.score[name] == sweep.completed.score.max()
+        assert (known.diff().dropna() >= 0).all()
+        assert known.iloc[0] < known.iloc[-1]

@@ -23,6 +23,7 @@ function take(data) {
 
 const escapeText = (text) => echarts.format.encodeHTML(String(text));
 const nameOf = (row) => String(trials.trial[row]).padStart(4, "0");
+const full = () => rows.filter((row) => trials.state[row] === "completed" && trials.score[row] !== null); // trials of full length
 const stateOf = (row) => (trials.is_baseline[row] && trials.state[row] === "completed" ? "baseline" : trials.state[row]);
 const words = (text) => text.replaceAll("_", " ");
 const titleOf = (name) => EPOCH_METRICS[name] || sweep.columns.find((one) => one.name === name)?.title || name;
@@ -214,11 +215,11 @@ function parallel(page) {
 
 // The trials of full length that no other beats in both its score and its cost, the cheapest first.
 function frontOf(costs) {
-  const sign = sweep.maximise ? 1 : -1;
-  let best = -Infinity;
-  return rows.filter((row) => trials.state[row] === "completed" && costs[row] !== null)
-    .sort((a, b) => costs[a] - costs[b] || sign * (trials.score[b] - trials.score[a]))
-    .filter((row) => sign * trials.score[row] > best && ((best = sign * trials.score[row]), true));
+  const worth = (row) => (sweep.maximise ? 1 : -1) * trials.score[row];
+  const sorted = full().filter((row) => costs[row] !== null).sort((a, b) => costs[a] - costs[b] || worth(b) - worth(a));
+  const front = [];
+  for (const row of sorted) if (!front.length || worth(row) > worth(front.at(-1))) front.push(row);
+  return front;
 }
 
 // The place of a trial on an axis. Those of one option lie side by side; a fixed spread keeps them there when the theme changes.

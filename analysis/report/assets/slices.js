@@ -2,7 +2,6 @@
 const CELLS = 40; // of an interval; an option is one cell
 const WIDTH = 0.1; // distance over which trials count as near, as a share of an interval
 const NEAR = 0.3; // sum of the weights below which a place has no trial near it
-const full = () => rows.filter((row) => trials.state[row] === "completed" && trials.score[row] !== null);
 
 // One axis of numbers; each option is at its place.
 function placeAxis(page, one, ends, more) {

@@ -159,7 +159,7 @@ def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques
         (900.0, 160, None, ["last"]),
     ],
 )
-def test_of_large_photographs_fine_tuning_gets_as_large_ones_as_it_has_time_for_and_the_probe_larger_ones(
+def test_large_photographs_are_reduced_for_fine_tuning_as_the_time_demands_and_not_for_the_probe(
     home, monkeypatch, epoch_seconds, side, probe_side, levels
 ):
     draw(home / "large", side=300)
@@ -171,6 +171,7 @@ def test_of_large_photographs_fine_tuning_gets_as_large_ones_as_it_has_time_for_
     assert (baseline.preprocessing.image_size, made.space.search.probe_size) == (side, probe_side)
     assert made.space.probe().preprocessing.image_size == (probe_side or side)
     assert (f"{side} pixels, and 224 for the linear probe alone" in made.notes[1]) == (probe_side is not None)
+    assert make_preset("good", ["data.root=large", "linear_probe.c=off"], seconds=500).space.search.probe_size is None
 
 
 @pytest.mark.parametrize("preset", ["fast", "good"])

@@ -116,6 +116,10 @@ def test_a_mistake_in_the_recipe_is_named_with_its_line(load, name):
         ("{scheduler: {min_epochs: 1}}", "search.scheduler has no name"),
         ("{scheduler: {name: asha, kind: halt}}", "search.scheduler with name=asha has no kind"),
         ("[1]", "search takes a mapping"),
+        (
+            "{probe_size: 64}",
+            "my.yaml:4: search.probe_size: this space has no linear probe. Add linear_probe: {c: auto}",
+        ),
     ],
 )
 def test_a_mistake_in_the_search_is_named_with_its_line(load, search, words):
