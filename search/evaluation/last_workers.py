@@ -87,6 +87,7 @@ class LastWorkers:
         demand = self._capacity.widen(self._lanes)
         has = demand.resources
         task = ray.remote(bootstrap(__name__, "train_last")).options(
+            name=f"{self._folder.parent.name}/{name}",
             num_cpus=has.pop("CPU"),
             num_gpus=has.pop("GPU", 0),
             resources=has,

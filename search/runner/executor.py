@@ -55,6 +55,7 @@ def run_on_ray(work: Work) -> None:
     """
     import ray
     from ray import tune
+    from ray.tune.trainable import wrap_function
 
     from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing
 
@@ -91,13 +92,16 @@ def run_on_ray(work: Work) -> None:
 
     if not work.settings.is_local:
         threading.Thread(target=end_in_time, daemon=True).start()
+    workers = tune.with_resources(wrap_function(bootstrap("search.runner.worker", "run_trial")), make_placing())
+    name = workers.__name__ = workers.__qualname__ = work.folder.name  # in Ray's lists, and in those of processes
     tuner = tune.Tuner(
-        tune.with_resources(bootstrap("search.runner.worker", "run_trial"), make_placing()),
+        workers,
         tune_config=tune.TuneConfig(
             search_alg=LedgerSearcher(controller, lambda trial: _make_input(work, trial), look, should_stop, away),
             scheduler=LedgerScheduler(controller, capacity, should_stop, away),
             num_samples=-1,
             reuse_actors=True,
+            trial_name_creator=lambda trial: f"{name}/{trial.config['trial']:04d}",  # Tune pickles it
             trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
         ),
         run_config=tune.RunConfig(

@@ -116,6 +116,8 @@ def test_a_second_sweep_gets_its_part_of_a_full_cluster_at_once_and_no_trial_sta
         drivers = [run("long", "--trials", "2", "epochs=120")]
         try:
             wait_for(ledgers["long"], lambda events: {trial for trial, _ in reports(events)} == {0, 1}, drivers[0])
+            titles = {" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])}
+            assert any(title.startswith("ray::long.") for title in titles), titles
             drivers.append(run("short"))
             printed = [driver.communicate(timeout=400)[0] for driver in drivers]
         finally:
