@@ -101,12 +101,8 @@ def describe_images(sweep: Sweep) -> str | None:
         return None
     return (
         f"Validation has {images:,.0f} images. To see a difference of {100 * DIFFERENCE:.0f} points between "
-        f"two recipes that are trained once, you need about {_round(needed):,}."
+        f"two recipes that are trained once, you need about {float(f'{needed:.2g}'):,.0f}."
     )
-
-
-def _round(count: float) -> int:
-    return int(round(count, 1 - math.floor(math.log10(count)))) if count >= 1 else 1
 
 
 def expect_reach(images: int, trials: int) -> float:

@@ -30,7 +30,8 @@ DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepes
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
 ENLARGED_EPOCHS = 10  # that fit in that time, for small images to be enlarged further
-FEWEST_EPOCHS, USUAL_EPOCHS = 3, 5  # of a fine-tuning that starts at the probe; three of the whole network are too few
+USUAL_EPOCHS = 5  # of a fine-tuning that starts at the probe
+FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs; with many images fewer, of so many steps
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,8 @@ def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
     made = replace(draft, backbone=backbone, reason=reason, side=side, most_side=most_side, has_batch_norm=normalises)
     if not made.is_pretrained:
         return made
-    batch = rules.choose_batch(draft.data, rules.STEPS_WITH_WEIGHTS)
+    most = rules.MOST_BATCH if draft.machine.gpus else rules.MOST_ON_CPU
+    batch = rules.choose_batch(draft.data, rules.STEPS_WITH_WEIGHTS, most)
     return replace(made, batch=batch, epochs=rules.choose_epochs(draft.preset, draft.data, batch, has_weights=True))
 
 
@@ -255,10 +257,11 @@ def _fill_with_cheap_trials(
     def count_fewest() -> int:
         if not are_epochs_free:
             return epochs
-        return USUAL_EPOCHS if levels[-1] == "full" else FEWEST_EPOCHS
+        fewest, steps = FEWEST[levels[-1]]
+        return min(fewest, math.ceil(steps * draft.batch / draft.data.train_images))
 
     # Ten epochs with larger images gain a point, five no more than ten with these (docs/benchmarks.md, "Minutes").
-    enlarged_share, least = TRIAL_SHARE * seconds / ENLARGED_EPOCHS, rules.least_side(draft.data)
+    enlarged_share, least = TRIAL_SHARE * seconds / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
     while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "full") <= enlarged_share:
         side += step
     while is_side_free and side - step >= least and find_epoch_seconds(side, "last") > share:
@@ -305,5 +308,4 @@ def _fill_time(timed: TimedDraft, seconds: float, others: Sequence[str], spent: 
     pace = f"an epoch takes about {_round(timed.epoch_seconds)} here, and the search may take {format_seconds(seconds)}"
     if fitting < low:
         pace += f", enough for about {plural(max(1, fitting), 'trial')}"
-    epochs = timed.epochs if is_free else draft.epochs
-    return replace(draft, epochs=epochs, trials=max(low, min(high, fitting))), pace
+    return replace(draft, epochs=timed.epochs, trials=max(low, min(high, fitting))), pace

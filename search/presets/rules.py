@@ -128,8 +128,9 @@ LARGE_GPU_GIB = 12.0
 SMALL_SIDE = 96  # images with a shorter side below this many pixels are called small
 ENLARGED, MOST_ENLARGED = 4, 6  # times the side of an image; the second where there is time
 LEAST_SIDE, MOST_LETTERS_SIDE, SIDE_STEP = 64, 64, 32  # pixels
-LEAST_LARGE_SIDE = 96  # of larger photographs
+LEAST_TUNED_SIDE = 96  # with 64, even the probe on 96 is better (docs/benchmarks.md, "Minutes")
 LEAST_BATCH, MOST_BATCH = 8, 64
+MOST_ON_CPU = 32  # images of a batch with pretrained weights: a larger one is no quicker there, and makes fewer steps
 STEPS_PER_EPOCH = 8  # that an epoch has at least, if the images are enough for it
 STEPS_WITH_WEIGHTS = 16  # with pretrained weights, as few epochs follow
 ENOUGH_STEPS = 300  # in all, with few images and pretrained weights: twice as many gain nothing
@@ -154,10 +155,10 @@ def first_rung(preset: Preset, machine: LocalMachine) -> int:
     return max(0, preset.level + step)
 
 
-def choose_batch(data: DataFacts, steps: int = STEPS_PER_EPOCH) -> int:
+def choose_batch(data: DataFacts, steps: int = STEPS_PER_EPOCH, most: int = MOST_BATCH) -> int:
     """Return a power of two that gives an epoch some steps."""
-    most = max(LEAST_BATCH, min(MOST_BATCH, data.train_images // steps))
-    return 1 << (most.bit_length() - 1)
+    fitting = max(LEAST_BATCH, min(most, data.train_images // steps))
+    return 1 << (fitting.bit_length() - 1)
 
 
 def choose_epochs(preset: Preset, data: DataFacts, batch: int, has_weights: bool = False) -> int:
@@ -176,8 +177,3 @@ def choose_side(data: DataFacts, backbone: Backbone, weights_side: int | None, e
         return min(weights_side, max(LEAST_SIDE, enlarged * data.side // SIDE_STEP * SIDE_STEP))
     most = MOST_LETTERS_SIDE if backbone.weights == "letters" else USUAL_SIDE
     return min(most, max(SIDE_STEP, data.side // SIDE_STEP * SIDE_STEP))
-
-
-def least_side(data: DataFacts) -> int:
-    """Return the smallest side with pretrained weights, for what would take too long with the largest."""
-    return max(LEAST_SIDE, min(LEAST_LARGE_SIDE, data.side // SIDE_STEP * SIDE_STEP))

@@ -42,8 +42,8 @@ class Draft:
 
     @property
     def keeps_statistics(self) -> bool:
-        """Whether BatchNorm keeps the statistics of the pretraining: few images do not give better ones."""
-        return self.has_batch_norm and self.is_pretrained and self.data.train_images < FEW_IMAGES
+        """Whether BatchNorm keeps the statistics of the pretraining: few images or epochs do not give better ones."""
+        return self.has_batch_norm and self.is_pretrained and (self.data.train_images < FEW_IMAGES or self.is_short)
 
     @property
     def has_two_sides(self) -> bool:
@@ -135,7 +135,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         "label_smoothing": (0 if draft.is_pretrained else 1, smoothing),
         "loss": (0, loss),
         "layer_decay": (2, Choice(({"factor": 1.0}, {"factor": Uniform(0.6, 0.95)}))),
-        "schedule": (0, {"name": "cosine", "warmup_epochs": 1}),
+        "schedule": (0, {"name": "cosine", "warmup_epochs": 1 if draft.epochs > 2 else 0.2 * draft.epochs}),
         "optimizer": (0, adamw if draft.preset.level < 2 else Choice((adamw, momentum))),
         "averaging": (2, Choice(({"name": "none"}, {"name": "ema", "half_life": LogUniform(0.01, 0.2)}))),
     }
@@ -151,7 +151,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
 
 def _describe_search(draft: Draft) -> dict[str, Tree]:
     low, high = _rates(draft)
-    deepest = draft.describe_level(draft.levels[-1])
+    least, deepest = min(2 if draft.is_pretrained else 1, draft.epochs), draft.describe_level(draft.levels[-1])
     crop: Tree = {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5}
     return {
         "trials": draft.trials,
@@ -160,7 +160,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
         **({"probe_size": draft.probe_side} if draft.has_two_sides else {}),
         "sampler": "tpe",
         # After the warm-up alone, a start at the probe is disturbed and has not settled yet.
-        "scheduler": {"name": "asha", "min_epochs": 2 if draft.is_pretrained else 1, "reduction_factor": 2},
+        "scheduler": {"name": "asha", "min_epochs": least, "reduction_factor": 2},
         "baseline": {
             **({"unfreeze": deepest} if deepest != {"level": "full"} else {}),
             **({"linear_probe": {"c": "auto"}, **HELD} if draft.is_pretrained else {}),

@@ -33,9 +33,9 @@ NUMBERS = count()
         (FULL, 5 + 10 * 20),
         (make_recipe("full", epochs=2), 5 + 2 * 20),
         (make_recipe("full", side=32), 5 + 10 * 5),
-        (make_recipe("most"), 5 + 10 * 12),
+        (make_recipe("most"), 5 + 10 * 11),
         (make_recipe("last"), 5 + 10 * 1),  # from stored features
-        (make_recipe("last", flip={"probability": 0.5}), 5 + 10 * 8),
+        (make_recipe("last", flip={"probability": 0.5}), 5 + 10 * 5),
     ],
 )
 def test_a_recipe_takes_in_proportion_to_what_was_seen(recipe, seconds):
@@ -49,8 +49,8 @@ def test_trials_of_the_same_cost_count_alone_and_the_shortest_start():
 
 def test_stored_features_do_not_predict_images_where_images_do():
     trials = [make_trial(FULL, 25, 45, 65), make_trial(make_recipe("last"), 1, 1.1)]
-    assert predict_seconds(make_recipe("most"), trials) == pytest.approx(0.9 + 10 * 12)
-    assert predict_seconds(make_recipe("most"), trials[1:]) == pytest.approx(0.9 + 10 * 0.1 * 12)
+    assert predict_seconds(make_recipe("most"), trials) == pytest.approx(0.9 + 10 * 11)
+    assert predict_seconds(make_recipe("most"), trials[1:]) == pytest.approx(0.9 + 10 * 0.1 * 11)
 
 
 def test_a_worker_that_began_again_has_no_step_between():
@@ -63,6 +63,15 @@ def test_a_trial_is_measured_anew_after_its_next_report():
     assert pace.predict(FULL) == pytest.approx(5 + 10 * 20)
     trials[0].reports += make_trial(FULL, 75, 105).reports
     assert pace.predict(FULL) == pytest.approx(0 + 10 * 30)
+
+
+def test_a_training_of_one_epoch_tells_of_others_when_it_has_ended_and_a_probe_does_not():
+    short, probe = (
+        make_recipe("most", epochs=1),
+        make_recipe("last", epochs=1, linear_probe={"c": 1.0, "trains": False}),
+    )
+    assert predict_seconds(short, [make_trial(probe, 9)]) is None
+    assert predict_seconds(short, [make_trial(probe, 9), make_trial(short, 60)]) == pytest.approx(60)
 
 
 def test_without_two_reports_nothing_is_known():

@@ -132,7 +132,7 @@ def test_a_backbone_that_is_too_slow_gives_way_to_a_smaller_one(monkeypatch):
         (25.0, 128, 5, ["most", "full"], False),
         (50.0, 128, 5, ["most"], False),
         (140.0, 96, 4, ["most"], False),
-        (900.0, 64, 3, ["last"], False),
+        (900.0, 96, 3, ["last"], False),
     ],
 )
 def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques(
@@ -156,7 +156,7 @@ def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques
         (100.0, 224, None, ["most"]),
         (130.0, 192, 224, ["most"]),
         (400.0, 96, 224, ["most"]),
-        (900.0, 160, None, ["last"]),
+        (900.0, 192, None, ["last"]),
     ],
 )
 def test_large_photographs_are_reduced_for_fine_tuning_as_the_time_demands_and_not_for_the_probe(
@@ -184,6 +184,23 @@ def test_where_one_class_has_few_images_each_class_counts_as_much_from_the_probe
     for recipe in (space.probe(), *space.baselines()):
         assert recipe.loss.model_dump() == {"name": "logit_adjusted", "tau": 1.0}
     assert make_preset(preset, ["data.root=photos"]).space.baselines()[0].loss.name == "cross_entropy"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "side", "level", "epochs", "warmup"),
+    [(300, 96, "most", 1, 0.2), (450, 128, "most", 1, 0.2), (1100, 128, "full", 2, 0.4), (3600, 128, "full", 5, 1)],
+)
+def test_many_images_need_few_epochs_with_the_statistics_of_the_pretraining(
+    monkeypatch, seconds, side, level, epochs, warmup
+):
+    monkeypatch.setattr(rules, "read_data", lambda spec, preset: rules.DataFacts(3500, 750, 10, 350, 350, 32))
+    monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
+    take(monkeypatch, lambda name: 200.0)
+    space = make_preset("good", ["data.root=photos"], seconds=seconds).space
+    recipe = space.baselines()[0]
+    assert (recipe.preprocessing.image_size, recipe.unfreeze.level) == (side, level)
+    assert (recipe.epochs, recipe.schedule.warmup_epochs, recipe.batch_size) == (epochs, warmup, 32)
+    assert recipe.unfreeze.freeze_batch_norm
 
 
 def test_time_that_is_spent_before_the_choice_is_not_there_for_trials(monkeypatch):
