@@ -9,6 +9,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
+from typer.models import ParameterInfo
 
 from search.sweep_options import EXPERIMENT_NAME, NAME, OVERRIDES, PLUGIN, PRESET, STORAGE_FOLDER, STORE, TIME_BUDGET
 from training.errors import UserError
@@ -42,7 +43,8 @@ def options_of(
     """
 
     def decorate(command: Command) -> Command:
-        fields = [_read_field(field) for field in signature(options).parameters.values() if _is_option(field)]
+        given = signature(options).parameters.values()
+        fields = [_read_field(each) for each in given if isinstance(get_args(each.annotation)[1], ParameterInfo)]
         fields = [field for field in fields if only is None or field.name in only]
         fields = [field.replace(default=defaults.get(field.name, field.default)) for field in fields]
         parameters = [
@@ -54,10 +56,6 @@ def options_of(
         return command
 
     return decorate
-
-
-def _is_option(field: Parameter) -> bool:
-    return isinstance(get_args(field.annotation)[1], typer.models.ParameterInfo)
 
 
 def _read_field(field: Parameter) -> Parameter:

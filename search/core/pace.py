@@ -50,11 +50,13 @@ def plan_last(usual: float, seconds: float, most: int, slots: int, shares_cpus: 
     return max(map(plan, range(1, max(1, min(slots, most)) + 1)), key=lambda one: (one.members, -one.seconds))
 
 
-def keep_for_end(trials: Trials, budget: float, slots: int, shares_cpus: bool) -> float:
+def keep_for_end(trials: Trials, budget: float, left: float, slots: int, shares_cpus: bool) -> float:
     """Return the seconds of a time budget for as many last trainings, of the best fine-tuning, as are likely to end in them."""
     ended = (trial for trial in trials.ranked() if trial.state == "completed")
     leader, most = next((trial for trial in ended if trial.recipe.linear_probe.trains), None), MOST_KEPT * budget
-    return min(most, END_CLOSE_SECONDS + plan_last(usual_seconds(leader), most, MEMBERS, slots, shares_cpus).seconds)
+    one, plan = (plan_last(usual_seconds(leader), most, count, slots, shares_cpus) for count in (1, MEMBERS))
+    ends = END_CLOSE_SECONDS + one.each <= left + GRACE * budget  # else trials get what is left
+    return min(most, END_CLOSE_SECONDS + plan.seconds) if ends else END_CLOSE_SECONDS
 
 
 def usual_seconds(trial: Trial | None) -> float:

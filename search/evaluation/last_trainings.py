@@ -46,7 +46,8 @@ def train_release(
         _, trained = workers.wait()
     if trained is None:
         return False
-    _export([trained], {**source_of(record, trial, test, trained.classes), "finding": headline}, out)
+    source = source_of(record, trial, test, trained.classes)
+    _export(trained.recipe, [trained], {**source, "finding": headline, "trained_on": "train and validation"}, out)
     return True
 
 
@@ -55,8 +56,8 @@ def train_ensemble(
 ) -> None:
     """Train the leaders on training and validation images while there is time; export the mean of their probabilities.
 
-    Where there is time for fewer than three, those that the search has trained fill it up. The first training alone is
-    kept beside. The mean of several trainings is better than one (Lakshminarayanan et al. 2017), most where their recipes
+    Where there is time for fewer than three, or none, those that the search has trained fill it up. The first training
+    alone is kept beside. The mean of several is better than one (Lakshminarayanan et al. 2017), most where their recipes
     differ (Wenzel et al. 2020). They run where `capacity` has room for trials, and Ray must still run.
 
     Raises:
@@ -67,9 +68,9 @@ def train_ensemble(
     until = began + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
     leaders = _list_leaders(record)
     first = leaders[0][0]
-    if first is not record.trials.best():
-        say(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
     plan = plan_last(usual_seconds(first), seconds, MOST_MEMBERS, capacity.slots, capacity.shares_cpus)
+    if first is not record.trials.best() and plan.each <= until - began:
+        say(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
     pace, lost = plan.each / usual_seconds(first), 0  # seconds of a training here for each second of its trial
     members = {_name(trial, recipe): (trial, recipe) for trial, recipe in _list_members(leaders)}
     started: dict[str, float] = {}
@@ -80,8 +81,9 @@ def train_ensemble(
                 now, is_full = time.monotonic(), len(trained) + workers.running == MOST_MEMBERS or lost == MOST_LOST
                 if is_full or not workers.has_room():
                     break
-                # The first always trains; in place of one that would take too long, a later one may be quicker.
-                if name not in started and (not started or now + pace * usual_seconds(trial) <= began + seconds):
+                # In place of one that would take too long, a later one may be quicker.
+                ends = began + seconds if started else until
+                if name not in started and now + pace * usual_seconds(trial) <= ends:
                     workers.start(name, recipe)
                     started[name] = now
             if not workers.running:
@@ -94,20 +96,17 @@ def train_ensemble(
                 lost += 1
                 continue
             pace = max(pace if trained else 0.0, (time.monotonic() - started[name]) / usual_seconds(members[name][0]))
-            if not any(_is_same(member, other) for other in trained.values()):
+            known = (other.weights for other in trained.values())
+            # A linear probe has the same weights again, as a seed means nothing to it.
+            if not any(all(weights[key].equal(value) for key, value in member.weights.items()) for weights in known):
                 trained[name] = member
                 in_order = {name: trained[name] for name in members if name in trained}
                 hint = _export_mean(record, members[next(iter(in_order))][0], leaders, in_order, out, single, headline)
-    say(hint)
+    say(hint if trained else _export_mean(record, first, leaders, {}, out, single, headline) or hint)
 
 
 def _name(trial: Trial, recipe: Recipe) -> str:
     return trial.name + (f" with seed {recipe.seed}" if recipe.seed != trial.recipe.seed else "")
-
-
-def _is_same(member: Trained, other: Trained) -> bool:
-    """Whether the weights are the same, as those of a linear probe are, to which a seed means nothing."""
-    return all(other.weights[key].equal(value) for key, value in member.weights.items())
 
 
 def _export_mean(
@@ -121,7 +120,8 @@ def _export_mean(
 ) -> str:
     """Export the mean of trainings to `out`, and that of the trial `first` to `single`; return a sentence about both."""
     members = list(trained.values())
-    source = source_of(record, first, None, members[0].classes)
+    source = source_of(record, first, None, leaders[0][1].classes)
+    source["trained_on"] = "train and validation" if members else "train"
     if headline and first is record.trials.best():
         source["finding"] = headline
     # The weights of snapshots are an ensemble already, and a linear probe on more images is the same model.
@@ -132,17 +132,23 @@ def _export_mean(
     }
     filling = list(searched.items())[: max(0, MEMBERS - len(members))]
     joined = [*members, *(kept for _, kept in filling)]
+    if not (members or joined[1:]):
+        return ""
+    recipe, passes = joined[0].recipe, 1
+    if recipe.flip.probability:  # it predicts the mirror image too
+        recipe, passes = recipe.model_copy(update={"flip_average": FlipAverage(enabled=True)}), 2
     if not joined[1:]:
-        _export(members, source, out)
+        _export(recipe, members, source, out)
         return f"{out} has that model; its score is from before, because validation images are now in its training."
-    _export(members[:1], source, single)
+    if members:
+        _export(recipe, members[:1], source, single)
     source["ensemble"] = [*trained, *(name for name, _ in filling)]
-    _export(joined, source, out)
-    mirrored, passes = (", mirrored too", 2) if members[0].recipe.flip_average.enabled else ("", 1)
+    _export(recipe, joined, source, out)
+    mirrored = ", mirrored too" * (passes - 1)
+    alone = f" {single} has the first alone. The score is from before, as validation images are now in the training."
     return (
         f"{out} has the mean of {len(joined)} models (trials {', '.join(source['ensemble'])}{mirrored}), which is usually "
-        f"better than one, and {passes * len(joined)} times slower; {single} has the first alone. "
-        "The score is from before, because validation images are now in the training."
+        f"better than one, and {passes * len(joined)} times slower.{alone if members else ''}"
     )
 
 
@@ -176,7 +182,7 @@ def _list_members(leaders: Sequence[tuple[Trial, Trained]]) -> list[tuple[Trial,
     """Return trials to train, with their resolved recipes: of the leaders those that differ in a choice, best first.
 
     Strengths alone are no difference: what differs makes other mistakes, so its mean is better (docs/benchmarks.md). Then
-    the same follow with other seeds. Where the best trained on mirrored images, all predict them too.
+    the same follow with other seeds.
     """
     best = leaders[0][1].recipe
     if best.snapshots.is_on:  # it is an ensemble already
@@ -186,8 +192,7 @@ def _list_members(leaders: Sequence[tuple[Trial, Trained]]) -> list[tuple[Trial,
         if _choices_of(kept.recipe) not in [_choices_of(recipe) for _, recipe in members]:
             members.append((trial, kept.recipe))
     rounds = product(range(MOST_MEMBERS), members)
-    mirrored = {"flip_average": FlipAverage(enabled=True)} if best.flip.probability else {}
-    return [(trial, own.model_copy(update={"seed": own.seed + more, **mirrored})) for more, (trial, own) in rounds]
+    return [(trial, own.model_copy(update={"seed": own.seed + more})) for more, (trial, own) in rounds]
 
 
 def _choices_of(recipe: Recipe) -> dict[str, object]:
@@ -209,16 +214,10 @@ def _read_trained(record: SweepRecord, trial: Trial) -> Trained:
     return Trained(read_recipe(saved["recipe"]), saved["state_dict"], tuple(saved["classes"]), record.driver.threads)
 
 
-def _export(members: Sequence[Trained], source: Provenance, out: Path) -> None:
+def _export(recipe: Recipe, members: Sequence[Trained], source: Provenance, out: Path) -> None:
     from training.model.ensemble import join_weights
 
     first = members[0]
-    facts: Provenance = {
-        **source,
-        "best_epoch": first.recipe.epochs,
-        "threads": first.threads,
-        "mlflow_run_id": None,
-        "trained_on": "train and validation",
-    }
+    facts: Provenance = {**source, "best_epoch": recipe.epochs, "threads": first.threads, "mlflow_run_id": None}
     weights = join_weights([member.weights for member in members]) if members[1:] else first.weights
-    export_model(first.recipe, weights, facts, out)
+    export_model(recipe, weights, facts, out)

@@ -58,8 +58,8 @@ def export_trial(
     """Export the best trial, or the one named.
 
     For a confirmation, the best trial is the one that was scored on the test split. `headline` is what the sweep's report
-    says of its best trial, where that is known already. Without a name and a folder, a model that was trained last, on
-    validation images too, is kept as the better one, unless `replaces_last`.
+    says of its best trial, where that is known already. Without a name and a folder, the model of the sweep's end, of
+    last trainings or an ensemble, is kept as the better one, unless `replaces_last`.
     """
     record.refuse_missing()
     trials, test = record.trials, record.test
@@ -86,7 +86,7 @@ def export_trial(
     if may_keep and _is_release(out):
         more = _add(record, out, extras) if extras.need_weights else ""
         alone = f"Trial {trial.name} as it was scored: sweep export {record.called} --trial {trial.name}."
-        return TrialExport(out, f"{out} has the model that was trained last, on validation images too.{more} {alone}")
+        return TrialExport(out, f"{out} keeps the model of the sweep's end.{more} {alone}")
     saved, why = read_weights(record, trial)
     if saved is None and extras.need_weights:
         raise UserError(
@@ -98,7 +98,8 @@ def export_trial(
 
 def _is_release(out: Path) -> bool:
     try:
-        return read_export(out).summary["trained_on"] != "train"
+        summary = read_export(out).summary
+        return summary["trained_on"] != "train" or "ensemble" in summary
     except UserError:
         return False
 

@@ -87,7 +87,9 @@ def make_preset(
     made, pace = _fill_time(timed, budget, others, time.monotonic() - began)
     space = parse_space(write_space(made, []), name, others)
     recipe = space.baselines()[0]
-    more = f", and {made.probe_side} for the linear probe alone, which has time for them" if made.has_two_sides else ""
+    more = f", and {made.probe_side} for the linear probe alone, which has time for them" * (
+        made.probe_side > made.side
+    )
     notes = [
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
         f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels{more}.",

@@ -46,10 +46,6 @@ class Draft:
         return self.has_batch_norm and self.is_pretrained and (self.data.train_images < FEW_IMAGES or self.is_short)
 
     @property
-    def has_two_sides(self) -> bool:
-        return self.probe_side > self.side
-
-    @property
     def is_pretrained(self) -> bool:
         return self.backbone.weights not in ("letters", "none")
 
@@ -94,7 +90,7 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
     if "linear_probe" in techniques:
         first = "The first trial after the linear probe."
     reasons["search", "baseline"] = first
-    if draft.has_two_sides:
+    if draft.probe_side > draft.side:
         reasons["search", "probe_size"] = "The linear probe alone has time for larger images."
     if draft.is_imbalanced:
         reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
@@ -157,7 +153,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
         "trials": draft.trials,
         "metric": "val_balanced_accuracy" if draft.is_imbalanced else "val_accuracy",
         **({"score": "last"} if draft.is_pretrained else {}),  # the best of few epochs is luck, and there are few
-        **({"probe_size": draft.probe_side} if draft.has_two_sides else {}),
+        **({"probe_size": draft.probe_side} if draft.probe_side > draft.side else {}),
         "sampler": "tpe",
         # After the warm-up alone, a start at the probe is disturbed and has not settled yet.
         "scheduler": {"name": "asha", "min_epochs": least, "reduction_factor": 2},

@@ -137,8 +137,8 @@ class SweepRun:
         """Return the time for trials; that of the last trainings, on all images, is kept."""
         if not self.budget:
             return math.inf
-        kept = keep_for_end(self.controller.trials, self.budget, self.capacity.slots, self.capacity.shares_cpus)
-        return self.began + self.budget - time.monotonic() - kept
+        left, capacity = self.began + self.budget - time.monotonic(), self.capacity
+        return left - keep_for_end(self.controller.trials, self.budget, left, capacity.slots, capacity.shares_cpus)
 
     def is_over(self) -> bool:
         """Return whether the time is spent. A linear probe, the quickest model, may end if there is no other yet."""

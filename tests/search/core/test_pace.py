@@ -1,5 +1,6 @@
 """The time of a recipe follows from the trials that have reported, by what they train and by their pixels."""
 
+import math
 from itertools import count
 from types import SimpleNamespace
 
@@ -106,10 +107,21 @@ PROBE = make_recipe("last", linear_probe={"c": 0.1, "trains": False})
     ],
 )
 def test_time_is_kept_for_as_many_last_trainings_as_end_in_it_at_most_three(ranked, budget, slots, kept):
+    assert keep(ranked, budget, math.inf, slots) == pytest.approx(kept)
+
+
+def keep(ranked, budget, left, slots=1):
     for trial in ranked:
         trial.state = "completed"
-    trials = SimpleNamespace(ranked=lambda: ranked)
-    assert keep_for_end(trials, budget, slots, shares_cpus=True) == pytest.approx(kept)
+    return keep_for_end(SimpleNamespace(ranked=lambda: ranked), budget, left, slots, shares_cpus=True)
+
+
+def test_where_not_even_one_last_training_would_end_trials_get_the_time():
+    leader = [make_trial(FULL, 20, 40, 50)]
+    needed = 6 + 12 + 65
+    assert keep(leader, 180, needed - 9) == pytest.approx(0.45 * 180)  # it may take a twentieth of the budget more
+    assert keep(leader, 180, needed - 9.1) == 6
+    assert keep(leader, 600, needed) == pytest.approx(6 + 3 * (12 + 65))
 
 
 def test_on_a_cluster_fewer_trainings_at_a_time_have_no_more_cpus_each():
