@@ -1,6 +1,7 @@
 """Real sweeps for tests: the command as a user calls it, functions that kill it, and checks of the result."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -138,7 +139,7 @@ def kill_a_worker(driver):
 
 def runs_trials(process):
     try:
-        return "ray::ImplicitFunc" in process.name() + str(process.cmdline())
+        return re.match(r"ray::.+\.train", " ".join(process.cmdline())) is not None  # ray::SWEEP.train
     except psutil.Error:  # it has just ended
         return False
 

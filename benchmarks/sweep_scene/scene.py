@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -222,6 +223,6 @@ def find_workers() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if "ray::ImplicitFunc" in " ".join(process.cmdline()):
+            if re.match(r"ray::.+\.train", " ".join(process.cmdline())):  # ray::SWEEP.train
                 found.append(process)
     return found

@@ -47,7 +47,7 @@ def lines():
 def find_workers():
     def is_worker(process):
         try:
-            return process.cmdline()[:1] == ["ray::call"]
+            return process.cmdline()[:1] == ["ray::tiny/killed"]  # named by sweep and training
         except psutil.Error:  # it has just ended
             return False
 
