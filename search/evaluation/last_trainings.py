@@ -132,7 +132,7 @@ def _export_mean(
     }
     filling = list(searched.items())[: max(0, MEMBERS - len(members))]
     joined = [*members, *(kept for _, kept in filling)]
-    if not (members or joined[1:]):
+    if not (members or (joined[1:] and joined[0] is leaders[0][1])):  # else the best is better alone
         return ""
     recipe, passes = joined[0].recipe, 1
     if recipe.flip.probability:  # it predicts the mirror image too

@@ -87,9 +87,8 @@ def make_preset(
     made, pace = _fill_time(timed, budget, others, time.monotonic() - began)
     space = parse_space(write_space(made, []), name, others)
     recipe = space.baselines()[0]
-    more = f", and {made.probe_side} for the linear probe alone, which has time for them" * (
-        made.probe_side > made.side
-    )
+    has_more = made.probe_side > made.side
+    more = f", and {made.probe_side} for the linear probe alone, which has time for them" if has_more else ""
     notes = [
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
         f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels{more}.",

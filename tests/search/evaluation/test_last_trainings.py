@@ -355,6 +355,16 @@ def test_where_none_would_end_in_time_the_leaders_as_searched_are_the_model(
     assert "tiny keeps the model of the sweep's end." in capsys.readouterr().out
 
 
+def test_where_none_would_end_in_time_a_probe_that_leads_stays_alone(record, out, simulated, monkeypatch):
+    leaders = [(trial, last_trainings._read_trained(record, trial)) for trial in record.trials.ranked()[:3]]
+    recipe = leaders[0][1].recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)})
+    leaders[0] = leaders[0][0], replace(leaders[0][1], recipe=recipe)
+    monkeypatch.setattr(last_trainings, "_list_leaders", lambda record: leaders)
+    before, simulated.members = read_facts(out), {"a": 10.0}
+    train_all(record, out, 24.9)
+    assert (simulated.began, read_facts(out)) == ([], before)
+
+
 def test_what_gives_the_same_weights_again_is_no_member(record, out, simulated):
     simulated.members, simulated.differ = dict.fromkeys("ab", 10.0), False
     train_all(record, out)
