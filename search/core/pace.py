@@ -13,7 +13,7 @@ from ledger.formatting import format_seconds
 from ledger.trials import UNFINISHED, Trial, Trials
 from training.recipe import Recipe
 
-# Seconds of an epoch beside one of the whole network, as a frozen part has no gradient; alone, `last` has 0.20 to 0.36.
+# Seconds of an epoch beside one of the whole network, as a frozen part has no gradient (docs/benchmarks.md, "Minutes").
 SHARES = {"full": 1.0, "first": 1.0, "norm_bias": 0.9, "middle": 0.75, "most": 0.55, "last": 0.25}
 STORED = 0.05  # with `last`, where the features of images that never change are stored
 

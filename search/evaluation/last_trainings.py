@@ -81,9 +81,9 @@ def train_ensemble(
                 now, is_full = time.monotonic(), len(trained) + workers.running == MOST_MEMBERS or lost == MOST_LOST
                 if is_full or not workers.has_room():
                     break
-                # In place of one that would take too long, a later one may be quicker.
-                ends = began + seconds if started else until
-                if name not in started and now + pace * usual_seconds(trial) <= ends:
+                # The first may use the grace; in place of one that would take too long, a later one may be quicker.
+                latest = began + seconds if started else until
+                if name not in started and now + pace * usual_seconds(trial) <= latest:
                     workers.start(name, recipe)
                     started[name] = now
             if not workers.running:
@@ -118,7 +118,7 @@ def _export_mean(
     single: Path,
     headline: str | None,
 ) -> str:
-    """Export the mean of trainings to `out`, and that of the trial `first` to `single`; return a sentence about both."""
+    """Export the mean of trainings to `out`, and the one of `first` to `single`; return a sentence, empty if none is made."""
     members = list(trained.values())
     source = source_of(record, first, None, leaders[0][1].classes)
     source["trained_on"] = "train and validation" if members else "train"
@@ -134,9 +134,9 @@ def _export_mean(
     joined = [*members, *(kept for _, kept in filling)]
     if not (members or (joined[1:] and joined[0] is leaders[0][1])):  # else the best is better alone
         return ""
-    recipe, passes = joined[0].recipe, 1
-    if recipe.flip.probability:  # it predicts the mirror image too
-        recipe, passes = recipe.model_copy(update={"flip_average": FlipAverage(enabled=True)}), 2
+    recipe = joined[0].recipe
+    if recipe.flip.probability:  # it trained on mirrored images, so it predicts them too
+        recipe = recipe.model_copy(update={"flip_average": FlipAverage(enabled=True)})
     if not joined[1:]:
         _export(recipe, members, source, out)
         return f"{out} has that model; its score is from before, because validation images are now in its training."
@@ -144,7 +144,7 @@ def _export_mean(
         _export(recipe, members[:1], source, single)
     source["ensemble"] = [*trained, *(name for name, _ in filling)]
     _export(recipe, joined, source, out)
-    mirrored = ", mirrored too" * (passes - 1)
+    mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
     alone = f" {single} has the first alone. The score is from before, as validation images are now in the training."
     return (
         f"{out} has the mean of {len(joined)} models (trials {', '.join(source['ensemble'])}{mirrored}), which is usually "

@@ -31,7 +31,7 @@ TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs t
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
 ENLARGED_EPOCHS = 10  # that fit in that time, for small images to be enlarged further
 USUAL_EPOCHS = 5  # of a fine-tuning that starts at the probe
-FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs; with many images fewer, of so many steps
+FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs, or steps where these are fewer epochs
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def run_on_ray(work: Work) -> None:
             scheduler=LedgerScheduler(controller, capacity, should_stop, away),
             num_samples=-1,
             reuse_actors=True,
-            trial_name_creator=lambda trial: f"{name}/{trial.config['trial']:04d}",  # Tune pickles it
+            trial_name_creator=lambda trial: f"{name}/{trial.config['trial']:04d}",  # Tune pickles this
             trial_dirname_creator=lambda trial: f"{trial.config['trial']:04d}-{trial.trial_id}",
         ),
         run_config=tune.RunConfig(

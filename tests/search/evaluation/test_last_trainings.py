@@ -23,6 +23,7 @@ from search.result import Result
 from tests.commands import call
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
+from training.techniques.model.flip_average import FlipAverage
 from training.techniques.model.linear_probe import LinearProbe
 
 DIGITS = tuple("0123456789")
@@ -400,6 +401,17 @@ def test_where_the_best_trained_on_mirrored_images_the_last_trainings_predict_th
     assert read_facts(out)["flip_average"]
     with torch.inference_mode():
         torch.testing.assert_close(model(images), model(images.flip(3)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_recipe_that_averages_mirror_images_by_itself_is_counted_so(record, out, monkeypatch, capsys):
+    plain = last_trainings._read_trained(record, record.trials.best())
+    averaging = plain.recipe.model_copy(update={"flip_average": FlipAverage(enabled=True)})
+    monkeypatch.setattr(last_trainings, "_read_trained", lambda *_: replace(plain, recipe=averaging))
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
+    train_all(record, out)
+    said = capsys.readouterr().out
+    assert "mirrored too)" in said
+    assert "and 4 times slower" in said
 
 
 def test_snapshots_are_an_ensemble_already(record, monkeypatch):
