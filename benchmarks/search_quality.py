@@ -190,7 +190,7 @@ class Ours:
         self.best: dict[int, float] = {}
 
     def next(self, trial: int) -> dict[str, Any] | None:
-        asked = self.sampler.ask(trial)
+        asked = self.sampler.ask(trial, dict)
         return asked and asked[0]
 
     def start(self, trial: int, configuration: Configuration) -> None:
@@ -229,7 +229,7 @@ class Stock:
 
     def next(self, trial: int) -> dict[str, Any]:
         if self.points:
-            asked = self.points.ask(trial)
+            asked = self.points.ask(trial, dict)
             assert asked is not None
             return asked[0]
         self.trials[trial] = self.study.ask()

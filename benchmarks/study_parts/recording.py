@@ -125,10 +125,9 @@ def _list_trainings(space: Space, count: int) -> Iterator[Training]:
         yield number, "baseline", params_of(space, recipe), recipe
     sampler = Sampler(space.suggest, name="random", seed=0)
     for number in range(len(baselines), len(baselines) + count):
-        asked = sampler.ask(number)
+        asked = sampler.ask(number, read_recipe)
         assert asked is not None  # only a grid is used up
-        recipe = read_recipe(asked[1])
-        yield number, "random", params_of(space, recipe), recipe
+        yield number, "random", params_of(space, asked[1]), asked[1]
 
 
 def _prepare() -> None:

@@ -188,19 +188,20 @@ class Controller:
             recipe, origin = waiting[0]
             return self._start(number, recipe, self.space.encode(recipe), origin)
         for attempt in range(DRAWS):
-            asked = self.sampler.ask(number, self._is_copy)
+            asked: tuple[Params, Recipe | UserError] | None = self.sampler.ask(number, self._read_new)
             if asked is None:
                 return None
-            params, values = asked
+            params, drawn = asked
             try:
-                recipe = read_recipe(values)
-                if self.available is not self.space and self.available.encode(recipe) is None:
+                if isinstance(drawn, UserError):
+                    raise drawn
+                if self.available is not self.space and self.available.encode(drawn) is None:
                     raise UserError("these machines do not support the recipe")
                 left = self.seconds_left()
-                if left < math.inf and (seconds := self.pace.predict(recipe)) and seconds > left:
+                if left < math.inf and (seconds := self.pace.predict(drawn)) and seconds > left:
                     self.is_out_of_time = attempt + 1 >= TIMED_DRAWS
                     raise UserError(f"it would train for about {format_seconds(seconds)}, and less time is left")
-                return self._start(number, recipe, params, "sampler")
+                return self._start(number, drawn, params, "sampler")
             except UserError as error:
                 self.record(DrawRefused(trial=number, params=params, reason=str(error)))
                 if self.is_out_of_time:
@@ -213,12 +214,13 @@ class Controller:
     def _is_trained(self, recipe: Recipe) -> bool:
         return self.trials.find(self.resolve(recipe)) is not None
 
-    def _is_copy(self, values: Values) -> bool:
-        """Whether a draw is the recipe of a trial: with the same seed it would only repeat that trial's scores."""
+    def _read_new(self, values: Values) -> Recipe | UserError | None:
+        """Return the recipe of a draw, or why it is none; None if a trial has it, as it would only repeat its scores."""
         try:
-            return self._is_trained(read_recipe(values))
-        except UserError:
-            return False  # it is refused with its reason when it is drawn
+            recipe = read_recipe(values)
+        except UserError as error:
+            return error
+        return None if self._is_trained(recipe) else recipe
 
     def report(self, number: int, report: Report, worker_seconds: float | None = None, host: str = "") -> Decision:
         """Record an epoch of a worker, and decide whether its trial continues; a repeated epoch is ignored."""

@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from spaces.parameters.draws import GridTrial, OptunaTrial, Params, ShuffledTria
 Values = Mapping[str, object]  # of a recipe, by field
 Suggest = Callable[[OptunaTrial], Values]
 Choose = Callable[[str, Axis], Scalar]
+Read = TypeVar("Read")
 
 PAST = 400  # trials that a proposal looks at
 MOST_GOOD = 25  # the largest number of trials that count as good
@@ -87,26 +88,26 @@ class Sampler:
             self._grid = [params for params, _ in draw_every(suggest, GridTrial())]
             random.Random(seed).shuffle(self._grid)  # so that a part of the grid is unbiased
 
-    def ask(self, trial: int, is_copy: Callable[[Values], bool] = lambda drawn: False) -> tuple[Params, Values] | None:
-        """Return the parameters of a new trial and the values that `suggest` drew with them.
+    def ask(self, trial: int, read: Callable[[Values], Read | None]) -> tuple[Params, Read] | None:
+        """Return the parameters of a new trial, and what `read` makes of the values that `suggest` drew with them.
 
-        None if no point is left: all were tried, or refused, or `is_copy` says of their values that a trial has them.
+        None if no point is left: all were tried, or refused, or `read` returned None, as a trial has their values.
         """
         if self.name != "grid":
             begin = self._prepare(trial)
             for _ in range(_REDRAWS):
                 drawing = Drawing(begin())
                 drawn = self.suggest(drawing)
-                if not self._has(drawing.params) and not is_copy(drawn):
+                if not self._has(drawing.params) and (made := read(drawn)) is not None:
                     self._keep(trial, drawing)
-                    return drawing.params, drawn
+                    return drawing.params, made
         shuffled = ShuffledTrial(self._seed_of(trial))
         for params in self._grid or (params for params, _ in draw_every(self.suggest, shuffled)):
             if not self._has(params):
                 drawing, drawn = self._replay(params)
-                if not is_copy(drawn):
+                if (made := read(drawn)) is not None:
                     self._keep(trial, drawing)
-                    return params, drawn
+                    return params, made
         self.is_used_up = True
         return None
 

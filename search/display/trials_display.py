@@ -151,13 +151,8 @@ class TrialsDisplay:
         return _line("best", head + cut(describe_recipe(best, baseline_of(trials)), width - INDENT - len(head)))
 
     def _render_running(self, running: list[Trial], room: int, metric: str) -> list[Text]:
-        lines = [
-            _line(
-                "" if number else "running",
-                f"{t.name} {f'{t.epoch}/{t.epochs}':>8}  {format_score(metric, t.score):>7}",
-            )
-            for number, t in enumerate(running[:room])
-        ]
+        told = (f"{t.name} {f'{t.epoch}/{t.epochs}':>8}  {format_score(metric, t.score):>7}" for t in running[:room])
+        lines = [_line("" if number else "running", text) for number, text in enumerate(told)]
         # Blank lines keep the height constant between the end of one trial and the start of the next.
         lines += [Text("")] * (min(room, self.slots()) - len(lines))
         return [*lines, _line("", f"… and {len(running) - room} more")] if len(running) > room else lines

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.export.bundle import check_out, export_model
+from ledger.formatting import format_score
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
@@ -96,12 +97,9 @@ def train_ensemble(
                 lost += 1
                 continue
             pace = max(pace if trained else 0.0, (time.monotonic() - started[name]) / usual_seconds(members[name][0]))
-            known = (other.weights for other in trained.values())
-            # A linear probe has the same weights again, as a seed means nothing to it.
-            if not any(all(weights[key].equal(value) for key, value in member.weights.items()) for weights in known):
-                trained[name] = member
-                in_order = {name: trained[name] for name in members if name in trained}
-                hint = _export_mean(record, members[next(iter(in_order))][0], leaders, in_order, out, single, headline)
+            trained[name] = member
+            in_order = {name: trained[name] for name in members if name in trained}
+            hint = _export_mean(record, members[next(iter(in_order))][0], leaders, in_order, out, single, headline)
     say(hint if trained else _export_mean(record, first, leaders, {}, out, single, headline) or hint)
 
 
@@ -143,13 +141,34 @@ def _export_mean(
     if members:
         _export(recipe, members[:1], source, single)
     source["ensemble"] = [*trained, *(name for name, _ in filling)]
+    named = {name.split()[0] for name in source["ensemble"]}
+    scored = _score_mean({trial.name: kept for trial, kept in leaders if trial.name in named}, source)
     _export(recipe, joined, source, out)
     mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
-    alone = f" {single} has the first alone. The score is from before, as validation images are now in the training."
+    alone = f" {single} has the first alone." if members else ""
     return (
         f"{out} has the mean of {len(joined)} models (trials {', '.join(source['ensemble'])}{mirrored}), which is usually "
-        f"better than one, and {passes * len(joined)} times slower.{alone if members else ''}"
+        f"better than one, and {passes * len(joined)} times slower.{alone}{scored}"
     )
+
+
+def _score_mean(leaders: Mapping[str, Trained], source: Provenance) -> str:
+    """Put into `source` what the mean of trials, as searched, has in validation; return a sentence, empty if not known."""
+    from training.loop.metrics import judge, measure
+    from training.model.ensemble import join_logits
+
+    answers = [leader.validation for leader in leaders.values() if leader.validation]
+    if len(answers) < max(2, len(leaders)):
+        return ""
+    metric, columns = (
+        source["metric"],
+        judge(join_logits([answer["logits"] for answer in answers]), answers[0]["labels"]),
+    )
+    source["metrics"], source["standard_error"] = measure(columns, len(source["classes"]), metric)
+    source["score"] = source["metrics"][metric]
+    source["scored"] = list(leaders)
+    source.pop("finding", None)  # it is about one
+    return f" In validation the mean of these recipes had {format_score(metric, source['score'], source['standard_error'])}."
 
 
 def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
@@ -182,7 +201,7 @@ def _list_members(leaders: Sequence[tuple[Trial, Trained]]) -> list[tuple[Trial,
     """Return trials to train, with their resolved recipes: of the leaders those that differ in a choice, best first.
 
     Strengths alone are no difference: what differs makes other mistakes, so its mean is better (docs/benchmarks.md). Then
-    the same follow with other seeds.
+    the same follow with other seeds, which mean nothing to a linear probe.
     """
     best = leaders[0][1].recipe
     if best.snapshots.is_on:  # it is an ensemble already
@@ -191,7 +210,9 @@ def _list_members(leaders: Sequence[tuple[Trial, Trained]]) -> list[tuple[Trial,
     for trial, kept in leaders:
         if _choices_of(kept.recipe) not in [_choices_of(recipe) for _, recipe in members]:
             members.append((trial, kept.recipe))
-    rounds = product(range(MOST_MEMBERS), members)
+    rounds = [
+        round for round in product(range(MOST_MEMBERS), members) if not round[0] or round[1][1].linear_probe.trains
+    ]
     return [(trial, own.model_copy(update={"seed": own.seed + more})) for more, (trial, own) in rounds]
 
 
@@ -211,7 +232,8 @@ def _read_trained(record: SweepRecord, trial: Trial) -> Trained:
     saved, why = read_weights(record, trial)
     if saved is None:
         raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}), so it cannot be released.")
-    return Trained(read_recipe(saved["recipe"]), saved["state_dict"], tuple(saved["classes"]), record.driver.threads)
+    recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
+    return Trained(recipe, saved["state_dict"], classes, record.driver.threads, saved.get("validation", {}))
 
 
 def _export(recipe: Recipe, members: Sequence[Trained], source: Provenance, out: Path) -> None:

@@ -30,10 +30,10 @@ class Rank:
         return things[self.number :: self.count]
 
     def join(self, shares: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Put the shares of all ranks, each of shape (N_rank,), back into the original order: (N,)."""
+        """Put the shares of all ranks, each of shape (N_rank, …), back into the original order: (N, …)."""
         import torch
 
-        whole = torch.empty(sum(map(len, shares)), dtype=shares[0].dtype)
+        whole = torch.empty(sum(map(len, shares)), *shares[0].shape[1:], dtype=shares[0].dtype)
         for number, share in enumerate(shares):
             whole[number :: self.count] = share
         return whole

@@ -62,6 +62,7 @@ class SecondPass:
 
 
 STEP_POINTS = 200  # largest number of recorded steps with their learning rate and training loss
+MOST_LOGITS = 1_000_000  # of a validation that are kept: those of 10,000 images in 100 classes
 
 Batch = tuple[torch.Tensor | Features, torch.Tensor]  # images (N, 3, side, side), labels (N,)
 
@@ -154,6 +155,7 @@ class Classifier(pl.LightningModule):
         self.image_count = self.feature_passes = self.image_passes = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
         self.validated: list[tuple[torch.Tensor, ...]] = []
+        self.kept: list[torch.Tensor] | None = []  # logits of the validation, unless these are too many
         self.correct: torch.Tensor | float = 0.0
 
     def training_step(self, batch: Batch, batch_index: int) -> torch.Tensor:
@@ -206,6 +208,8 @@ class Classifier(pl.LightningModule):
         members = self.plan.members
         logits = join_logits([self(images) for _ in members.visit()]) if members else self(images)
         self.validated.append(judge(logits, labels))
+        if self.kept is not None:
+            self.kept = [*self.kept, logits] if len(self.validated) * logits.numel() <= MOST_LOGITS else None
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
         """Collect the results of an epoch from all ranks.
@@ -228,6 +232,8 @@ class Classifier(pl.LightningModule):
         if not (math.isfinite(train_loss) and losses.isfinite().all()):
             raise Diverged("the loss became infinite or NaN")
         metrics, error = measure((labels, predicted, confidence, losses), self.plan.class_count, score)
+        kept = rank.gather(torch.empty(0) if self.kept is None else torch.cat(self.kept).float().cpu())
+        self.answers = {"labels": labels, "logits": rank.join(kept)} if all(map(len, kept)) else {}
         metrics |= {
             "train_loss": train_loss,
             "train_accuracy": correct / count,

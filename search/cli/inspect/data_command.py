@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search.cli.inspect.data_source import (
     ClassRow,
@@ -162,18 +162,9 @@ def _print_remarks(remarks: Sequence[Remark], console: Console) -> None:
 
 
 def _describe_input(recipe: Recipe) -> InputRow:
-    used: Any = recipe.preprocessing  # resolved, so without `auto`
-    return InputRow(
-        used.image_size,
-        used.interpolation,
-        used.crop,
-        used.mean,
-        used.std,
-        recipe.random_crop.name,
-        recipe.flip.probability,
-        recipe.augmentation.policy,
-        recipe.augmentation.backend,
-    )
+    used, augmentation = recipe.preprocessing.model_dump(exclude={"crop_mode"}), recipe.augmentation
+    crop, flip = recipe.random_crop.name, recipe.flip.probability
+    return InputRow(**used, random_crop=crop, flip=flip, augmentation=augmentation.policy, backend=augmentation.backend)
 
 
 def _print_input(given: InputRow, asked: str, console: Console) -> None:

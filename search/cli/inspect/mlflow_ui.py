@@ -111,15 +111,11 @@ def run_group(command: list[str], more: Mapping[str, str] | None = None) -> int:
             return server.wait()
         return 0
     finally:
-        _end_group(server)
-
-
-def _end_group(server: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):  # all processes have ended
-            os.killpg(server.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            server.wait(END_SECONDS)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):  # all processes have ended
+                os.killpg(server.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(END_SECONDS)
 
 
 def find_free_port(first: int) -> int:

@@ -58,17 +58,8 @@ def _recipe_chart(replicated: Replicated, confirmation: Confirmation) -> Chart:
 
 
 def _recipe_table(replicated: Replicated, confirmation: Confirmation) -> tuple[list[str], list[list[str]]]:
-    metric = confirmation.metric
-    head = [
-        "rank",
-        "recipe",
-        metric,
-        "95 % interval",
-        "ahead of the baseline",
-        "in the search",
-        "by seed",
-        "changes to the baseline",
-    ]
+    metric, more = confirmation.metric, ["95 % interval", "ahead of the baseline", "in the search", "by seed"]
+    head = ["rank", "recipe", metric, *more, "changes to the baseline"]
     rows = [
         [
             format_ranks(recipe),

@@ -123,12 +123,16 @@ def test_the_forecast_is_finite_whatever_the_scores(scores: list[float], scale: 
     assert np.isfinite(forecast(curves, ends)).all()
 
 
+def same(drawn: Any) -> Any:
+    return drawn
+
+
 def test_search_parameters_in_a_branch_are_modelled_jointly_and_only_in_their_branch() -> None:
     late: list[dict[str, Any]] = []
     for seed in range(6):
         sampler = Sampler(suggest, seed=seed)
         for trial in range(40):
-            params, drawn = sampler.ask(trial) or ({}, {})
+            params, drawn = sampler.ask(trial, same) or ({}, {})
             distance = abs(math.log10(drawn["lr"]) + 1) if drawn["optimizer"] == "sgd" else 5.0
             sampler.report(trial, 1.0, -distance - drawn["alpha"])
             sampler.tell(trial, "completed")
@@ -144,15 +148,15 @@ def test_concurrent_trials_get_different_points() -> None:
         return [trial.suggest_categorical(name, [0, 1, 2]) for name in "ab"]
 
     sampler = Sampler(choose, seed=1, startup_trials=0)
-    drawn = [tuple(sampler.ask(trial)[0].values()) for trial in range(7)]  # type: ignore[index]
+    drawn = [tuple(sampler.ask(trial, same)[0].values()) for trial in range(7)]  # type: ignore[index]
     assert len(set(drawn)) == 7
 
 
 def test_an_infeasible_draw_is_replaced_by_another_point() -> None:
     sampler = Sampler(suggest, name="random")
-    first, _ = sampler.ask(0)  # type: ignore[misc]
+    first, _ = sampler.ask(0, same)  # type: ignore[misc]
     sampler.tell(0, "infeasible")
-    second, _ = sampler.ask(0)  # type: ignore[misc]
+    second, _ = sampler.ask(0, same)  # type: ignore[misc]
     assert first != second
 
 
@@ -170,7 +174,7 @@ def test_a_grid_proposes_every_point_once() -> None:
         return name, trial.suggest_int("sgd.k", 1, 3) if name == "sgd" else None
 
     sampler = Sampler(choose, name="grid", seed=2)
-    drawn = [sampler.ask(trial) for trial in range(5)]
+    drawn = [sampler.ask(trial, same) for trial in range(5)]
     assert sorted(str(d[1]) for d in drawn if d) == ["('adamw', None)", "('sgd', 1)", "('sgd', 2)", "('sgd', 3)"]
     assert drawn[4] is None
 
@@ -187,7 +191,7 @@ def test_a_sampler_rebuilt_from_events_proposes_the_same_next_point(data: st.Dat
     events: list[tuple[Any, ...]] = []
     states = st.sampled_from(["completed", "stopped", "diverged", "infeasible", "interrupted", None])
     for trial in range(data.draw(st.integers(0, 8))):
-        params, _ = live.ask(trial) or ({}, None)
+        params, _ = live.ask(trial, same) or ({}, None)
         events.append(("add", trial, params))
         shares = sorted(data.draw(st.sets(st.sampled_from([0.05, 0.1, 0.4, 1.0]), max_size=3)))
         new = [("report", trial, share, data.draw(st.sampled_from([0.1, 0.5]))) for share in shares]
@@ -196,20 +200,20 @@ def test_a_sampler_rebuilt_from_events_proposes_the_same_next_point(data: st.Dat
         for method, *arguments in new:
             getattr(live, method)(*arguments)
         events += new
-    last = live.ask(99)
+    last = live.ask(99, same)
     rebuilt = Sampler(suggest, name=name, seed=5, startup_trials=3)
     for method, *arguments in events:
         getattr(rebuilt, method)(*arguments)
-    assert rebuilt.ask(99) == last
+    assert rebuilt.ask(99, same) == last
 
 
 def test_an_ask_after_ten_thousand_trials_takes_less_than_a_second() -> None:
     sampler = Sampler(suggest)
     for trial in range(10_000):
         feed(sampler, trial, trial / 40_000, {(1 + trial % 27) / 27: (1 + trial % 27) / 50}, "stopped")
-    sampler.ask(10_000)
+    sampler.ask(10_000, same)
     began = time.process_time()
-    sampler.ask(10_001)
+    sampler.ask(10_001, same)
     assert time.process_time() - began < 1
 
 

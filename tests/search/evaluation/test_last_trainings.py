@@ -14,6 +14,7 @@ from rich.console import Console
 
 from analysis.export.bundle import read_export
 from ledger.folder import SweepFolder
+from ledger.formatting import format_score
 from ledger.record import SweepRecord
 from search.cli.run.conclusion import conclude
 from search.core import pace
@@ -21,6 +22,7 @@ from search.evaluation import last_trainings
 from search.evaluation.trial_export import export_trial
 from search.result import Result
 from tests.commands import call
+from training.evaluate import load_same_data, predict_part, restore_model
 from training.loop.checkpoint import read_checkpoint
 from training.recipe import read_recipe
 from training.techniques.model.flip_average import FlipAverage
@@ -70,7 +72,7 @@ def simulated(record, monkeypatch):
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     best, recipe = list_members(record)[0]
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
-    plan = SimpleNamespace(members={}, began=[], ended=[], lost=set(), lanes=1, pace=1.0, differ=True)
+    plan = SimpleNamespace(members={}, began=[], ended=[], lost=set(), lanes=1, pace=1.0)
 
     class Workers:
         def __init__(self, record, capacity, say, *, lanes, until):
@@ -95,7 +97,7 @@ def simulated(record, monkeypatch):
 
         def wait(self):
             name = min(self.ends, key=self.ends.get)
-            clock.now, more = self.ends.pop(name), 1 + [*plan.members].index(name) * plan.differ
+            clock.now, more = self.ends.pop(name), 1 + [*plan.members].index(name)
             plan.ended.append(name)
             changed = {key: value + more for key, value in weights.items()}
             return name, None if name in plan.lost else last_trainings.Trained(recipe, changed, DIGITS, 1)
@@ -335,6 +337,40 @@ def test_where_there_is_time_for_one_training_the_leaders_as_searched_join_it(re
     assert words in (out / "MODEL_CARD.md").read_text()
 
 
+def test_the_score_of_a_mean_is_that_of_its_recipes_as_searched(record, out, monkeypatch, capsys):
+    best, second = record.trials.ranked()[:2]
+    monkeypatch.setattr(type(best), "standard_error", 1.0)  # all are near
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
+    train_all(record, out)
+    facts = read_facts(out)
+    assert facts["scored"] == [best.name, second.name]
+    kept = [last_trainings._read_trained(record, trial) for trial in (best, second)]
+    val = load_same_data(kept[0].recipe, DIGITS).val
+    parts = [predict_part(restore_model(one.recipe, one.weights, 10), val, one.recipe) for one in kept]
+    mean, labels = sum(logits.softmax(1) for logits, _ in parts) / 2, parts[0][1]
+    assert facts["score"] == facts["metrics"]["val_accuracy"] == float((mean.argmax(1) == labels).double().mean())
+    assert facts["metrics"]["val_loss"] == pytest.approx(
+        float(torch.nn.functional.nll_loss(mean.log(), labels)), rel=1e-4
+    )
+    scored = format_score("val_accuracy", facts["score"], facts["standard_error"])
+    assert f"In validation the mean of these recipes had {scored}." in " ".join(capsys.readouterr().out.split())
+    card = (out / "MODEL_CARD.md").read_text()
+    assert f"every figure below is for the mean of the trials {best.name}, {second.name}, trained without" in card
+    assert "a headline" not in card  # it is about the first
+    assert "scored" not in read_facts(out.with_name("tiny-single"))
+
+
+def test_a_mean_of_models_from_before_their_validation_was_kept_has_the_score_of_the_first(record, out, monkeypatch):
+    best = record.trials.ranked()[0]
+    monkeypatch.setattr(type(best), "standard_error", 1.0)
+    monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
+    read = last_trainings._read_trained
+    monkeypatch.setattr(last_trainings, "_read_trained", lambda *given: replace(read(*given), validation={}))
+    train_all(record, out)
+    facts = read_facts(out)
+    assert ("scored" in facts, facts["score"], facts["finding"]) == (False, best.score, "a headline")
+
+
 def test_where_none_would_end_in_time_the_leaders_as_searched_are_the_model(
     record, out, simulated, monkeypatch, capsys
 ):
@@ -366,18 +402,20 @@ def test_where_none_would_end_in_time_a_probe_that_leads_stays_alone(record, out
     assert (simulated.began, read_facts(out)) == ([], before)
 
 
-def test_what_gives_the_same_weights_again_is_no_member(record, out, simulated):
-    simulated.members, simulated.differ = dict.fromkeys("ab", 10.0), False
-    train_all(record, out)
-    assert simulated.ended == ["a", "b"]
-    assert read_facts(out)["ensemble"] == ["a", f"{record.trials.best().name} as searched"]
+def test_a_probe_trains_last_once_because_another_seed_gives_the_same_model(record):
+    best, second = (last_trainings._read_trained(record, trial) for trial in record.trials.ranked()[:2])
+    probe = replace(best, recipe=best.recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)}))
+    assert len(last_trainings._list_members([(record.trials.best(), probe)])) == 1
+    both = [(record.trials.best(), probe), (record.trials.ranked()[1], second)]
+    seeds = [recipe.seed for _, recipe in last_trainings._list_members(both)]
+    assert seeds == [0, 0, 1, 2, 3]
 
 
 def test_a_probe_that_trained_last_stays_alone(record, out, simulated, monkeypatch):
     best = last_trainings._read_trained(record, record.trials.best())
     probe = replace(best, recipe=best.recipe.model_copy(update={"linear_probe": LinearProbe(c=0.1, trains=False)}))
     monkeypatch.setattr(last_trainings, "_list_leaders", lambda record: [(record.trials.best(), probe)])
-    simulated.members, simulated.differ = dict.fromkeys("ab", 10.0), False
+    simulated.members = {"a": 10.0}
     train_all(record, out)
     assert "members" not in read_facts(out)
     assert not out.with_name("tiny-single").exists()

@@ -80,6 +80,8 @@ def assert_same(one: Path, other: Path, *outcomes):
     for name in ("last.ckpt", "best.ckpt"):
         ours, theirs = (torch.load(folder / name, weights_only=True)["state_dict"] for folder in (one, other))
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
+    validations = (torch.load(folder / "best.ckpt", weights_only=True)["validation"] for folder in (one, other))
+    torch.testing.assert_close(*validations, rtol=1e-5, atol=1e-6)
     for first, second in zip(*(outcome.reports for outcome in outcomes), strict=True):
         assert first.metrics.keys() == second.metrics.keys()
         for metric in first.metrics.keys() - set(MACHINE):

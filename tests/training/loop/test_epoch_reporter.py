@@ -11,7 +11,7 @@ from training.data.pipelines.loaders import make_eval_loader
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.loop.epoch_reporter import EpochReporter
-from training.loop.metrics import measure
+from training.loop.metrics import judge, measure
 from training.model.build import build_model
 from training.recipe import read_recipe
 from training.score_metrics import MINIMISED
@@ -29,7 +29,7 @@ def test_the_best_weights_have_the_score_of_the_best_epoch(metric, fit):
     assert last.score == best
     assert last.best_epoch == values.index(best) + 1
     saved = torch.load(run.folder / "best.ckpt", weights_only=True)
-    assert saved.keys() == {"state_dict", "epoch", "recipe", "classes"}
+    assert saved.keys() == {"state_dict", "epoch", "recipe", "classes", "validation"}
     assert saved["epoch"] == last.best_epoch
     assert saved["classes"] == [str(digit) for digit in range(10)]
     recipe = read_recipe(saved["recipe"])
@@ -38,6 +38,13 @@ def test_the_best_weights_have_the_score_of_the_best_epoch(metric, fit):
     metrics = validate(recipe, saved["state_dict"])
     reported = run.outcome.reports[saved["epoch"] - 1].metrics
     assert metrics == {name: reported[name] for name in metrics}
+    kept = saved["validation"]
+    assert metrics == measure(judge(kept["logits"], kept["labels"]), 10, "val_accuracy")[0]
+
+
+def test_the_logits_of_a_large_validation_are_not_kept(fit, monkeypatch):
+    monkeypatch.setattr("training.loop.classifier.MOST_LOGITS", 100)
+    assert torch.load(fit(epochs=1).folder / "best.ckpt", weights_only=True)["validation"] == {}
 
 
 def validate(recipe, weights):

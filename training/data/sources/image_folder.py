@@ -133,7 +133,8 @@ def _refuse_parts_as_classes(spec: ImageFolder, root: str, folders: list[str]) -
     # A single class may be called "train" or "test", but not two.
     if len(set(map(name_part, parts))) < 2:
         # `seg_train` and `seg_test` alone are parts; among other names, `train_station` and `test_tube` are classes.
-        mentioned = list(map(_mentioned_parts, folders))
+        words = [re.findall("[a-z]+", name.lower()) for name in folders]
+        mentioned = [{PART_WORDS[word] for word in of_name if word in PART_WORDS} for of_name in words]
         parts = folders if all(mentioned) and len(set().union(*mentioned)) > 1 else []
     if parts:
         spec.refuse(
@@ -154,10 +155,6 @@ def _resembles_part(name: str) -> bool:
     word = name.strip().lower()
     is_swapped = any(sorted(word) == sorted(part) for part in PART_WORDS)
     return is_swapped or bool(get_close_matches(word, PART_WORDS, 1, 0.75))
-
-
-def _mentioned_parts(name: str) -> set[str]:
-    return {PART_WORDS[word] for word in re.findall("[a-z]+", name.lower()) if word in PART_WORDS}
 
 
 def _refuse_loose_images(spec: ImageFolder, folder: str) -> None:

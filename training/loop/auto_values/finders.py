@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import cast
@@ -73,20 +73,15 @@ class MilestoneRate(pl.Callback):
         with isolated_process(recipe.seed, self.threads), allowing(OTHER_SECONDS):
             plan = replace(deepcopy(pl_module.plan), callbacks=[], batches_per_step=lambda epoch: batches)
             copy = Classifier(simplify(recipe, recipe.unfreeze.level), plan)
-            rate = _find_rate(copy, loader.find_images(), before)
+            try:
+                rate = run_range_test(copy, loader.find_images())
+            except NoRate as none:
+                # The model is at a minimum already, and the rate of the head alone would drive it away from there.
+                logger.info("The loss falls at no rate of the range test, so a low one is used.")
+                rate = FALLBACK * min(before, none.highest)
         assert isinstance(loader.batch_sampler, ShareBatches)
         loader.batch_sampler.sampler.set_epoch(trainer.current_epoch)
         set_base_rate(trainer, _round(rate * FACTORS[asked]))
-
-
-def _find_rate(classifier: Classifier, loader: Iterable[Batch], before: float) -> float:
-    """Return the rate of a range test, or one that does no harm; `before` is the rate of the parameters that trained."""
-    try:
-        return run_range_test(classifier, loader)
-    except NoRate as none:
-        # The model is at a minimum already, and the rate of the head alone would drive the whole model away from it.
-        logger.info("The loss falls at no rate of the range test, so a low one is used.")
-        return FALLBACK * min(before, none.highest)
 
 
 def read_base_rate(trainer: pl.Trainer) -> float:
