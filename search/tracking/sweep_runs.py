@@ -8,7 +8,6 @@ from analysis.reading.run_store import RunStore
 from ledger.events import Dataset, RunOpened, SweepStarted
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.tracking.run import STATUS, ArtifactPlace, Run, leaderboard, metrics_of, summary, to_milliseconds
-from spaces.load import dump_recipe
 from spaces.reading.document import parse_document
 from training.recipe import flatten
 
@@ -74,9 +73,8 @@ class SweepRuns:
             run.reports = len(trial.reports)  # the end is written last, so the run has everything before it
             return
         params = trial.recipe.flat()
-        if is_new := run.params < len(params):  # the file is written first: a run with parameters also has the file
-            run.log_text("recipe.yaml", dump_recipe(trial.recipe))
-            run.log_dataset(self.dataset)
+        if is_new := run.params < len(params):
+            run.log_dataset(self.dataset)  # before the parameters, so that a run that has them has it too
         metrics = [metric for report in trial.reports[run.reports :] for metric in metrics_of(report)]
         host = trial.host or ""
         run.write(
