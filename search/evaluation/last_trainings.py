@@ -157,13 +157,10 @@ def _score_mean(leaders: Mapping[str, Trained], source: Provenance) -> str:
     from training.loop.metrics import judge, measure
     from training.model.ensemble import join_logits
 
-    answers = [leader.validation for leader in leaders.values() if leader.validation]
-    if len(answers) < max(2, len(leaders)):
+    answers = [leader.validation for leader in leaders.values()]
+    if not (answers[1:] and all(one and one["labels"].equal(answers[0]["labels"]) for one in answers)):
         return ""
-    metric, columns = (
-        source["metric"],
-        judge(join_logits([answer["logits"] for answer in answers]), answers[0]["labels"]),
-    )
+    columns, metric = judge(join_logits([one["logits"] for one in answers]), answers[0]["labels"]), source["metric"]
     source["metrics"], source["standard_error"] = measure(columns, len(source["classes"]), metric)
     source["score"] = source["metrics"][metric]
     source["scored"] = list(leaders)
@@ -210,10 +207,11 @@ def _list_members(leaders: Sequence[tuple[Trial, Trained]]) -> list[tuple[Trial,
     for trial, kept in leaders:
         if _choices_of(kept.recipe) not in [_choices_of(recipe) for _, recipe in members]:
             members.append((trial, kept.recipe))
-    rounds = [
-        round for round in product(range(MOST_MEMBERS), members) if not round[0] or round[1][1].linear_probe.trains
+    return [
+        (trial, own.model_copy(update={"seed": own.seed + more}))
+        for more, (trial, own) in product(range(MOST_MEMBERS), members)
+        if not more or own.linear_probe.trains
     ]
-    return [(trial, own.model_copy(update={"seed": own.seed + more})) for more, (trial, own) in rounds]
 
 
 def _choices_of(recipe: Recipe) -> dict[str, object]:

@@ -263,8 +263,10 @@ def _fill_with_cheap_trials(
 
     # Ten epochs with larger images gain a point, five no more than ten with these (docs/benchmarks.md, "Minutes").
     enlarged_share, least = TRIAL_SHARE * seconds / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
-    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "full") <= enlarged_share:
+    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "most") <= enlarged_share:
         side += step
+    if side > draft.side and find_epoch_seconds(side, "full") > enlarged_share:
+        levels = levels[:-1]
     while is_side_free and side - step >= least and find_epoch_seconds(side, "last") > share:
         side -= step
     probe_side = side
