@@ -175,7 +175,7 @@ def find_space(source: str | Path) -> tuple[Path, str]:
     if path.is_file() or (source and path.is_dir()) or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return path, str(source)
     raise UserError(
-        f"{source}: there is no such space.{did_you_mean(str(source), names)} "
+        f"{source}: no folder has this name, and there is no such space.{did_you_mean(str(source), names)} "
         f"Bundled are {', '.join(names)}; a file of your own is named with its ending, as in {source}.yaml."
     )
 

@@ -93,7 +93,8 @@ def run_on_ray(work: Work) -> None:
     if not work.settings.is_local:
         threading.Thread(target=end_in_time, daemon=True).start()
     workers = tune.with_resources(wrap_function(bootstrap("search.runner.worker", "run_trial")), make_placing())
-    name = workers.__name__ = workers.__qualname__ = work.folder.name  # in Ray's lists, and in those of processes
+    # In the lists of Ray and of processes, which leave out what is before a dot.
+    workers.__name__ = workers.__qualname__ = (name := work.folder.name).replace(".", "_")
     tuner = tune.Tuner(
         workers,
         tune_config=tune.TuneConfig(

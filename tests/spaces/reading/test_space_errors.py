@@ -224,7 +224,8 @@ def test_the_message_about_a_missing_file_suggests_the_nearest_name(tmp_path):
 
 def test_an_unknown_bundled_name_lists_the_bundled_ones():
     with pytest.raises(
-        UserError, match=r"quik: there is no such space\. Did you mean quick\? Bundled are card, full, quick"
+        UserError,
+        match=r"quik: no folder has this name, and there is no such space\. Did you mean quick\? Bundled are card",
     ):
         load_space("quik")
 
