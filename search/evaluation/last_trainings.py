@@ -161,8 +161,8 @@ def _score_mean(leaders: Mapping[str, Trained], source: Provenance) -> str:
     if not (answers[1:] and all(one and one["labels"].equal(answers[0]["labels"]) for one in answers)):
         return ""
     columns, metric = judge(join_logits([one["logits"] for one in answers]), answers[0]["labels"]), source["metric"]
-    source["metrics"], source["standard_error"] = measure(columns, len(source["classes"]), metric)
-    source["score"] = source["metrics"][metric]
+    measured, source["standard_error"] = measure(columns, len(source["classes"]), metric)
+    source["metrics"], source["score"] = source["metrics"] | measured, measured[metric]
     source["scored"] = list(leaders)
     source.pop("finding", None)  # it is about one
     return f" In validation the mean of these recipes had {format_score(metric, source['score'], source['standard_error'])}."

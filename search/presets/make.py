@@ -29,7 +29,7 @@ DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepes
 # for the last trainings, on all images
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
-ENLARGED_EPOCHS = 10  # that fit in that time, for small images to be enlarged further
+ENLARGED_EPOCHS = 10  # of the later half that fit in that time, for small images to be enlarged further
 USUAL_EPOCHS = 5  # of a fine-tuning that starts at the probe
 FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs, or steps where these are fewer epochs
 
@@ -261,7 +261,8 @@ def _fill_with_cheap_trials(
         fewest, steps = FEWEST[levels[-1]]
         return min(fewest, math.ceil(steps * draft.batch / draft.data.train_images))
 
-    # Ten epochs with larger images gain a point, five no more than ten with these (docs/benchmarks.md, "Minutes").
+    # Ten epochs with larger images gain more than the whole network or more trials, five no more than ten with these
+    # (docs/benchmarks.md, "Minutes").
     enlarged_share, least = TRIAL_SHARE * seconds / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
     while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "most") <= enlarged_share:
         side += step

@@ -233,7 +233,7 @@ class Classifier(pl.LightningModule):
             raise Diverged("the loss became infinite or NaN")
         metrics, error = measure((labels, predicted, confidence, losses), self.plan.class_count, score)
         kept = rank.gather(torch.empty(0) if self.kept is None else torch.cat(self.kept).float().cpu())
-        self.answers = {"labels": labels, "logits": rank.join(kept)} if all(map(len, kept)) else {}
+        self.validation = {"labels": labels, "logits": rank.join(kept)} if all(map(len, kept)) else {}
         metrics |= {
             "train_loss": train_loss,
             "train_accuracy": correct / count,

@@ -137,7 +137,7 @@ class EpochReporter(pl.Callback):
         is_best = last.best_epoch == last.epoch
         if is_best:
             weights = {"state_dict": classifier.plain_weights(), "epoch": last.epoch, **self.described}
-            weights["validation"] = classifier.answers
+            weights["validation"] = classifier.validation
             if self.rank.leads:
                 write_checkpoint(weights, self.folder / "best.partial")
                 (self.folder / "best.partial").replace(self.folder / "best.next")

@@ -162,7 +162,7 @@ def _print_remarks(remarks: Sequence[Remark], console: Console) -> None:
 
 
 def _describe_input(recipe: Recipe) -> InputRow:
-    used, augmentation = recipe.preprocessing.model_dump(exclude={"crop_mode"}), recipe.augmentation
+    used, augmentation = recipe.preprocessing.model_dump(include={*InputRow.__annotations__}), recipe.augmentation
     crop, flip = recipe.random_crop.name, recipe.flip.probability
     return InputRow(**used, random_crop=crop, flip=flip, augmentation=augmentation.policy, backend=augmentation.backend)
 

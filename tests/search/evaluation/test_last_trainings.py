@@ -352,6 +352,7 @@ def test_the_score_of_a_mean_is_that_of_its_recipes_as_searched(record, out, mon
     assert facts["metrics"]["val_loss"] == pytest.approx(
         float(torch.nn.functional.nll_loss(mean.log(), labels)), rel=1e-4
     )
+    assert facts["metrics"]["train_loss"] == best.reports[best.reports[-1].best_epoch - 1].metrics["train_loss"]
     scored = format_score("val_accuracy", facts["score"], facts["standard_error"])
     assert f"In validation the mean of these recipes had {scored}." in " ".join(capsys.readouterr().out.split())
     card = (out / "MODEL_CARD.md").read_text()
