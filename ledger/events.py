@@ -14,7 +14,7 @@ from ledger.settings import Settings
 from spaces.parameters.draws import Params
 from training.contract.part import MOST
 from training.errors import UserError
-from training.recipe import AFTER_A_NEW_FIELD, RECORDED, Recipe
+from training.recipe import RECORDED, AnyRecipe, Recipe
 
 State = Literal["running", "completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
 EndState = Literal["completed", "stopped", "diverged", "out_of_memory", "failed", "interrupted"]
@@ -56,7 +56,7 @@ class WarmStart(Event):
     """Recipes of earlier sweeps; they run directly after the baselines."""
 
     event: Literal["warm_start"] = "warm_start"
-    recipes: tuple[Recipe, ...] = Field(description="Complete recipes, best first.")
+    recipes: tuple[AnyRecipe, ...] = Field(description="Complete recipes, best first.")
 
 
 class ReplicationTrial(BaseModel):
@@ -65,7 +65,7 @@ class ReplicationTrial(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     label: str = Field(description="Number of the trial that the recipe comes from, or a name such as baseline.")
-    recipe: Recipe
+    recipe: AnyRecipe
     origin: Origin
 
 
@@ -93,7 +93,7 @@ class TrialAdded(Event):
 
     event: Literal["add"] = "add"
     request: str = Field(description="Random id, so that a request counts once.")
-    recipe: Recipe = Field(description="The complete recipe.")
+    recipe: AnyRecipe = Field(description="The complete recipe.")
     full: bool = Field(False, description="The trial runs to its end: ASHA does not stop it.")
 
 
@@ -153,7 +153,7 @@ class TrialStarted(TrialEvent):
     """A trial begins with this recipe."""
 
     event: Literal["start"] = "start"
-    recipe: Recipe = Field(description="The complete recipe.")
+    recipe: AnyRecipe = Field(description="The complete recipe.")
     params: Params | None = Field(description="The draw as Optuna's parameters; null outside the space.")
     origin: Origin
 
@@ -257,15 +257,6 @@ AnyEvent = Annotated[
 ]  # fmt: skip
 KINDS = frozenset(kind.model_fields["event"].default for kind in get_args(get_args(AnyEvent)[0]))
 _CODEC: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)
-
-
-def _rebuild() -> None:
-    for model in (ReplicationTrial, Replication, WarmStart, TrialAdded, TrialStarted):
-        model.model_rebuild(force=True)
-    _CODEC.rebuild(force=True)
-
-
-AFTER_A_NEW_FIELD.append(_rebuild)
 
 
 def decode(line: bytes) -> AnyEvent:

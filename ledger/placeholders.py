@@ -9,14 +9,15 @@ from pydantic import ConfigDict
 
 from spaces.parameters.domains import WORDS
 from spaces.reading.document import parse_document
+from training.contract.own_parts import PLACEHOLDER, OwnPart, list_codes
 from training.contract.part import CODE, Part, Values
-from training.contract.specs import OWN_BACKBONES, OwnBackbone
+from training.contract.specs import OwnBackbone
 from training.contract.technique import Technique
 from training.contract.view import RecipeView
 from training.errors import UserError
 from training.families import FAMILIES, extend
 from training.process.text_files import parse_json
-from training.recipe import PLACEHOLDER, Recipe
+from training.recipe import Recipe
 
 # The values of each part that was found, by what it is: input_noise, data.shapes, backbone.small_net.
 Found = dict[str, list[Values]]
@@ -80,10 +81,10 @@ def _note(field: str, part: Values, found: Found, values: Values) -> None:
         name = part.get(FAMILIES[field].key if field in FAMILIES else "name")
         key = f"{field}.{name}"
         is_known = name in Recipe.kinds(field) if field in FAMILIES else part.get("source") != "own"
-        is_known |= key in Recipe.plugins()
+        is_known |= key in list_codes()
     else:
         is_known = field in Recipe.model_fields
-    if not is_known or Recipe.plugins().get(key) == PLACEHOLDER:
+    if not is_known or list_codes().get(key) == PLACEHOLDER:
         found.setdefault(key, []).append(values)
 
 
@@ -99,7 +100,7 @@ def _list_mappings(value: object) -> list[Values]:
 def _register(key: str, parts: Sequence[Values]) -> None:
     family, _, name = key.rpartition(".")
     if family == "backbone":
-        OWN_BACKBONES[name] = (OwnBackbone(), PLACEHOLDER)
+        Recipe.add(key, OwnPart(OwnBackbone, PLACEHOLDER))
         return
     info = Recipe.model_fields.get(name)
     before = Recipe.kinds(family).get(name) if family else cast(type[Part] | None, info and info.annotation)
@@ -108,10 +109,8 @@ def _register(key: str, parts: Sequence[Values]) -> None:
     base = before or (FAMILIES[family].base if family else Technique)
     made = extend(_set_free(base), **_list_fields(base, parts))
     if family:
-        key_field = FAMILIES[family].key
-        Recipe.add_kind(family, name, extend(made, **{key_field: (Literal[name], name)}), PLACEHOLDER)
-    else:
-        Recipe.add_technique(name, made, PLACEHOLDER)  # type: ignore[arg-type]
+        made = extend(made, **{FAMILIES[family].key: (Literal[name], name)})
+    Recipe.add(key, OwnPart(made, PLACEHOLDER))
 
 
 def _set_free(base: type[Part]) -> type[Part]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_valid
 from training.contract.part import MOST
 from training.contract.specs import LARGEST_SIDE
 from training.loop.epoch_report import Kept
-from training.recipe import AFTER_A_NEW_FIELD, Recipe
+from training.recipe import AnyRecipe, Recipe
 from training.score_metrics import MAXIMISED
 
 Metric = Literal["val_accuracy", "val_balanced_accuracy", "val_macro_f1", "val_loss", "val_ece"]
@@ -56,7 +56,7 @@ class Search(_Section):
     score: Kept = Field("best", description="The epoch that is scored and whose weights are kept: best or last.")
     sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="The method that proposes the next recipe.")
     scheduler: Annotated[AshaScheduler | NoScheduler, Field(discriminator="name")] = AshaScheduler()
-    baseline: Recipe = Field(
+    baseline: AnyRecipe = Field(
         default_factory=Recipe,
         description="The baseline's choices; the recipe's default for every search parameter that is not named.",
     )
@@ -71,6 +71,3 @@ class Search(_Section):
     @property
     def maximise(self) -> bool:
         return self.metric in MAXIMISED
-
-
-AFTER_A_NEW_FIELD.append(lambda: Search.model_rebuild(force=True))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from training import small_trainings
+from training.contract.own_parts import list_own
 from training.contract.part import CODE, Values
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -23,7 +24,7 @@ ALL = 10**9  # more images than a data set has, so that all are evaluated
 
 
 def _class_of(name: str) -> type[Technique]:
-    if name not in (known := Recipe.plugin_techniques()):
+    if name not in (known := list_own()):
         raise UserError(f"{name}: no plugin has it. Load its file first; there are: {', '.join(known) or 'none'}.")
     return type(Recipe.model_fields[name].default)
 

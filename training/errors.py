@@ -1,10 +1,8 @@
 """Errors that are no fault of the program: a mistake of the user, and a training that diverged."""
 
-import traceback
 from collections.abc import Sequence
 
 LONGEST = 500  # characters of a reason
-OWN_FILES: set[str] = set()  # of plugins, as tracebacks name them
 
 
 class UserError(Exception):
@@ -85,9 +83,3 @@ def first_line(error: BaseException) -> str:
 def describe_error(error: BaseException) -> str:
     """Return the type of an error, and its message if it has one, in one line."""
     return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
-
-
-def locate_fault(error: BaseException) -> str | None:
-    """Return the line of a plugin that raised an error, or that called what raised it; None if no plugin did."""
-    frames = reversed(traceback.extract_tb(error.__traceback__))
-    return next((f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in OWN_FILES), None)

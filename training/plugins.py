@@ -8,32 +8,40 @@ import linecache
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from inspect import get_annotations
 from pathlib import Path
 from types import ModuleType
+from typing import Literal, get_origin
 
-from training.errors import OWN_FILES, UserError, describe_error
-from training.plugin_kinds import BASES, find_kinds, forget_kinds, is_kind, register
-from training.recipe import PLACEHOLDER, Recipe
+from pydantic import Field
+
+from training.contract.own_parts import FILES, PARTS, PLACEHOLDER, OwnPart, PluginFile
+from training.contract.part import CODE, Part
+from training.contract.specs import OwnBackbone
+from training.contract.technique import Technique
+from training.errors import UserError, describe_error
+from training.families import FAMILIES, classes_of, extend, snake_case
+from training.recipe import Recipe
 
 GROUP = "technique_search.techniques"  # entry points of packages
 
-
-@dataclass(frozen=True)
-class PluginFile:
-    """The text of a file; workers on other machines get it with the trial."""
-
-    file: str  # its name in messages
-    text: str
-
-
-_files: dict[str, PluginFile] = {}  # by the hash of the text
+# Each base class, with its methods of which a class needs one; the first is named where it lacks all.
+METHODS: dict[type, tuple[str, ...]] = {
+    FAMILIES["data"].base: ("load(self)",),
+    FAMILIES["augmentation"].base: ("transforms(self, interpolation)", "build"),
+    FAMILIES["loss"].base: ("losses(self, logits, targets)", "targets", "apply"),
+    FAMILIES["optimizer"].base: ("build(self, parameters)",),
+    FAMILIES["schedule"].base: ("after_warmup(self, steps, warmup)", "curve", "build"),
+    OwnBackbone: ("build(self, class_count, image_size)",),
+    Technique: ("apply(self, setup)",),
+}
+BASES = f"{', '.join(base.__name__ for base in METHODS if base is not Technique)} or Technique"
 
 
 def load(files: Iterable[str | Path] = ()) -> None:
     """Add what installed packages and these files define to the recipes of this process."""
-    Recipe.forget_plugins(PLACEHOLDER)  # of a sweep that this process has shown before
+    Recipe.forget(PLACEHOLDER)  # of a sweep that this process has shown before
     for point in entry_points(group=GROUP):
         _load_package(point)
     for file in files:
@@ -58,27 +66,26 @@ def load_sources(sources: Iterable[Mapping[str, str]]) -> None:
 
 def list_sources() -> list[dict[str, str]]:
     """Return the texts of all files that were loaded, as plain values for another process."""
-    return [vars(source) for source in _files.values()]
+    return [vars(source) for source in FILES.values()]
 
 
 def forget() -> None:
     """Remove everything that was loaded from the recipes of this process."""
-    forget_kinds()
-    _files.clear()
-    OWN_FILES.clear()
+    Recipe.forget()
+    FILES.clear()
 
 
 def _load_source(source: PluginFile) -> None:
     digest = _digest(source.text)
-    if digest in _files:
+    if digest in FILES:
         return
     module = _run(source, digest)
     version = getattr(module, "__version__", None)
-    if not (plugin_classes := list(find_kinds(module))):
+    if not (plugin_classes := list(classes_of(module, tuple(METHODS)))):
         raise UserError(f"--plugin={source.file}: it has no class derived from {BASES}. docs/plugins.md shows each.")
     for plugin_class in plugin_classes:
         register(plugin_class, _describe(version, digest), source.file)
-    _files[digest] = source
+    FILES[digest] = source
 
 
 def _load_package(point: EntryPoint) -> None:
@@ -90,14 +97,12 @@ def _load_package(point: EntryPoint) -> None:
             f"The installed package {package} has a part that cannot be imported ({describe_error(error)}). "
             "Repair or remove the package."
         ) from None
-    plugin_classes = list(find_kinds(loaded)) if isinstance(loaded, ModuleType) else [loaded]
-    for plugin_class in plugin_classes:
-        if not is_kind(plugin_class):
+    for plugin_class in classes_of(loaded, tuple(METHODS)) if isinstance(loaded, ModuleType) else [loaded]:
+        if not (isinstance(plugin_class, type) and issubclass(plugin_class, tuple(METHODS))):
             raise UserError(
                 f"The installed package {package}: {point.value} is neither derived from {BASES}, nor a module with such "
                 "classes. Repair or remove the package."
             )
-        OWN_FILES.add(inspect.getfile(plugin_class))
         text = inspect.getsource(sys.modules[plugin_class.__module__])
         register(plugin_class, _describe(point.dist.version if point.dist else None, _digest(text)), package)
 
@@ -114,7 +119,6 @@ def _run(source: PluginFile, digest: str) -> ModuleType:
     module = ModuleType(f"technique_search_own_{digest}")
     module.__file__ = source.file
     # For tracebacks and inspect on a machine that does not have the file; other modules find it by its name, as pickle does.
-    OWN_FILES.add(source.file)
     linecache.cache[source.file] = (len(source.text), None, source.text.splitlines(keepends=True), source.file)
     sys.modules[module.__name__] = module
     try:
@@ -129,3 +133,62 @@ def _run(source: PluginFile, digest: str) -> ModuleType:
         return module
     del sys.modules[module.__name__]
     raise UserError(f"--plugin={source.file}: {reason}. Correct the file.")
+
+
+def register(plugin_class: type, code: str, origin: str) -> None:
+    """Add a class to the recipes of this process; a class that was loaded from the same file before is replaced.
+
+    Its name in snake case is the name in recipes. `code` is the version and the hash of its source, and `origin` the
+    file or the package that it is from.
+    """
+    field, name = _find_place(plugin_class)
+    key = f"{field}.{name}" if field else name
+    before = PARTS.get(key)
+    if before and before.code == code:
+        return
+    if before and before.origin != origin:
+        raise UserError(f"--plugin={origin}: {name} is loaded from {before.origin} already. Give one of the two.")
+    known = Recipe.kinds(field) if field in FAMILIES else () if field else Recipe.model_fields
+    if not before and name in known:
+        raise UserError(f"--plugin={origin}: a recipe has {key} already. Give {plugin_class.__name__} another name.")
+    if problem := _find_problem(plugin_class, field):
+        raise UserError(f"--plugin={origin}: {plugin_class.__name__} {problem}.")
+    recorded = {CODE: (str, Field(code, description="Version and hash of its source; filled in."))}
+    made = plugin_class
+    if issubclass(plugin_class, Part):
+        made = FAMILIES[field].named(plugin_class, **recorded) if field else extend(plugin_class, **recorded)
+    Recipe.add(key, OwnPart(made, code, origin))
+
+
+def _find_place(plugin_class: type) -> tuple[str | None, str]:
+    """Return the field of recipes that gets a class, None for a technique, and the name of the class in recipes."""
+    for field, family in FAMILIES.items():
+        if issubclass(plugin_class, family.base):
+            return field, family.name_of(plugin_class)
+    return "backbone" if issubclass(plugin_class, OwnBackbone) else None, snake_case(plugin_class.__name__)
+
+
+def _find_problem(plugin_class: type, field: str | None) -> str | None:
+    base = next(base for base in METHODS if issubclass(plugin_class, base))
+    if issubclass(plugin_class, Part):
+        key = FAMILIES[field].key if field in FAMILIES else "name"
+        declared = get_annotations(plugin_class).keys()
+        is_named = field in FAMILIES and get_origin(plugin_class.model_fields[key].annotation) is Literal
+        if taken := declared & ({CODE} if is_named else {CODE, key}):
+            return f"has a field {min(taken)}, which a recipe uses for itself: rename it"
+    if issubclass(plugin_class, Technique) and base is Technique and (problem := _find_problem_when_off(plugin_class)):
+        return problem
+    first, *others = METHODS[base]
+    if all(getattr(plugin_class, name) is getattr(base, name) for name in (first.partition("(")[0], *others)):
+        return f"has no method {first}: write it"
+    return None
+
+
+def _find_problem_when_off(technique_class: type[Technique]) -> str | None:
+    if missing := [field for field, info in technique_class.model_fields.items() if info.is_required()]:
+        return f"has no default for {', '.join(missing)}: the default of every field together means off, so give each"
+    if not technique_class.model_fields:
+        return "has no field, so it cannot be switched on: give it one, such as enabled: bool = False"
+    if technique_class().is_on:
+        return "is on with its defaults, which must mean off: change them, or is_on"
+    return None

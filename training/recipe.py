@@ -9,13 +9,14 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_serializer, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from training.contract.optimizer import Optimizer
+from training.contract.own_parts import PARTS, PLACEHOLDER, OwnPart, list_codes, list_own
 from training.contract.part import CODE, MOST, Part
 from training.contract.policy import Policy
 from training.contract.schedule import Schedule
-from training.contract.specs import OWN_BACKBONES, Backbone, Data, Preprocessing
+from training.contract.specs import Backbone, Data, Preprocessing
 from training.contract.technique import Technique, find_conflict
 from training.data.sources.digits import Digits
 from training.errors import UserError
@@ -62,14 +63,9 @@ from training.techniques.optimization.schedules import Constant
 from training.techniques.optimization.snapshots import Snapshots
 from training.techniques.optimization.torch_optimizers import Momentum
 
-# Called when Recipe has a new field, because a pydantic model contains a copy of the schema of each model in it.
-AFTER_A_NEW_FIELD: list[Callable[[], object]] = []
-
 # Validation context of a recipe from a ledger: it was valid when it was written, so a conflict that only a later version
 # has does not make it unreadable.
 RECORDED = {"recorded": True}
-
-PLACEHOLDER = "not loaded"  # in place of version and hash, of a part that is only shown; see `ledger.placeholders`
 
 
 class Recipe(Part):
@@ -136,73 +132,46 @@ class Recipe(Part):
     compilation: Compilation = Compilation()
     cudnn_benchmark: CudnnBenchmark = CudnnBenchmark()
 
-    # What is not bundled, with the version and the hash of its source: input_noise, or data.shapes for a kind of a family.
-    _plugins: ClassVar[dict[str, str]] = {}
-    _kinds: ClassVar[dict[str, dict[str, type[Part]]]] = {}
-
-    @classmethod
-    def plugins(cls) -> Mapping[str, str]:
-        """What is not bundled, such as `input_noise`, `data.shapes` and `backbone.small_net`, with version and hash."""
-        return {**cls._plugins, **{f"backbone.{name}": code for name, (_, code) in OWN_BACKBONES.items()}}
-
-    @classmethod
-    def plugin_techniques(cls) -> list[str]:
-        """The techniques that are not bundled."""
-        return [name for name in cls._plugins if "." not in name]
+    _bundled: ClassVar[dict[str, dict[str, type[Part]]]] = {}  # the kinds of each family, by name
 
     @classmethod
     def kinds(cls, family: str) -> Mapping[str, type[Part]]:
         """The kinds of a family, such as `optimizer`, by name."""
-        return cls._kinds[family]
+        return cls._bundled[family] | list_own(family)
 
     @classmethod
-    def add_technique(cls, name: str, technique_class: type[Technique], code: str) -> None:
-        """Give the recipes of this process one more technique, which is applied after the others."""
-        cls._plugins[name] = code
-        cls.__pydantic_fields__[name] = FieldInfo(annotation=technique_class, default=technique_class())
+    def add(cls, key: str, own: OwnPart) -> None:
+        """Give the recipes of this process a part that is not bundled; a technique is applied after the others."""
+        PARTS[key] = own
         cls._rebuild()
 
     @classmethod
-    def add_kind(cls, family: str, name: str, part_class: type[Part], code: str) -> None:
-        """Give the recipes of this process one more kind of a family, such as `optimizer`."""
-        cls._plugins[f"{family}.{name}"] = code
-        cls._kinds[family][name] = part_class
-        cls._rebuild()
-
-    @classmethod
-    def forget_plugins(cls, code: str | None = None) -> None:
+    def forget(cls, code: str | None = None) -> None:
         """Remove everything that is not bundled, or only what has this code."""
-        forgotten = [key for key, has in cls.plugins().items() if code in (None, has)]
+        forgotten = [key for key, own in PARTS.items() if code in (None, own.code)]
         for key in forgotten:
-            family, _, name = key.rpartition(".")
-            if family == "backbone":
-                del OWN_BACKBONES[name]
-                continue
-            del cls._plugins[key]
-            if family:
-                del cls._kinds[family][name]
-            else:
-                del cls.__pydantic_fields__[name]
+            del PARTS[key]
+            cls.__pydantic_fields__.pop(key, None)
         if forgotten:
             cls._rebuild()
 
     @classmethod
     def find_kinds(cls) -> None:
         """Begin with the bundled kinds of each family."""
-        cls._kinds = {name: family.bundled() for name, family in FAMILIES.items()}
+        cls._bundled = {name: family.bundled() for name, family in FAMILIES.items()}
         cls._rebuild()
 
     @classmethod
     def _rebuild(cls) -> None:
-        for family, kinds in cls._kinds.items():
-            cls.__pydantic_fields__[family] = FieldInfo(
-                annotation=reduce(or_, (kinds[name] for name in sorted(kinds))),  # type: ignore[arg-type]
-                default=cls.__pydantic_fields__[family].default,
+        fields = cls.__pydantic_fields__
+        fields |= {name: FieldInfo(annotation=own, default=own()) for name, own in list_own().items()}
+        for family in FAMILIES:
+            fields[family] = FieldInfo(
+                annotation=reduce(or_, (kind for _, kind in sorted(cls.kinds(family).items()))),  # type: ignore[arg-type]
+                default=fields[family].default,
                 discriminator=FAMILIES[family].key,
             )
         cls.model_rebuild(force=True)
-        for change in AFTER_A_NEW_FIELD:
-            change()
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Return the parts with their names, in the order of application."""
@@ -266,7 +235,7 @@ class Recipe(Part):
     @model_serializer(mode="wrap")
     def _leave_out_what_is_off(self, write: Callable[[Self], dict[str, object]]) -> dict[str, object]:
         """A recipe does not need the file of a technique that is off, so it does not name it."""
-        off = {name for name in self.plugin_techniques() if not (name in vars(self) and vars(self)[name].is_on)}
+        off = {name for name in list_own() if not (name in vars(self) and vars(self)[name].is_on)}
         return {name: value for name, value in write(self).items() if name not in off}
 
 
@@ -286,7 +255,7 @@ def find_other_code(values: object, *, is_recorded: bool = False) -> str | None:
         if field in FAMILIES or field == "backbone":
             name = part.get(FAMILIES[field].key if field in FAMILIES else "name")
             key, what = f"{field}.{name}", f"{field} {name}"
-        here = Recipe.plugins().get(key)
+        here = list_codes().get(key)
         if here == PLACEHOLDER and is_recorded:
             continue
         if here in (None, PLACEHOLDER) and not (here is None and key == field and field in Recipe.model_fields):
@@ -297,6 +266,22 @@ def find_other_code(values: object, *, is_recorded: bool = False) -> str | None:
                 f"give the recorded one with --plugin. To train a recipe's file with the other, remove {field}.{CODE}."
             )
     return None
+
+
+class _AsNow:
+    """Reads a recipe by the fields that recipes have now; pydantic would keep those of the time when a model is made."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            lambda values, info: Recipe.model_validate(values, context=info.context),
+            json_schema_input_schema=core_schema.any_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda recipe, info: recipe.model_dump(mode=info.mode), info_arg=True
+            ),
+        )
+
+
+AnyRecipe = Annotated[Recipe, _AsNow()]  # the field of another model
 
 
 def read_recipe(values: Mapping[str, object]) -> Recipe:

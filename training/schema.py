@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from training.errors import plain_reason
-from training.recipe import AFTER_A_NEW_FIELD
 
 
 @dataclass(frozen=True, eq=False)
 class Slot:
     """One field: it takes a plain value, one kind of part, or one of several kinds that a discriminator distinguishes."""
 
-    parts: tuple[type[BaseModel], ...]
-    discriminator: str | None
     info: FieldInfo
+
+    @cached_property
+    def discriminator(self) -> str | None:
+        return str(self.info.discriminator) if self.info.discriminator else None
+
+    @cached_property
+    def parts(self) -> tuple[type[BaseModel], ...]:
+        annotation = self.info.annotation
+        choices = get_args(annotation) if self.discriminator else (annotation,)
+        are_parts = all(isinstance(choice, type) and issubclass(choice, BaseModel) for choice in choices)
+        return choices if are_parts else ()
 
     @cached_property
     def members(self) -> dict[str, type[BaseModel]]:
@@ -57,14 +65,10 @@ class Slot:
         return None
 
 
-@cache
+_slots: dict[int, Slot] = {}  # by the id of the field's info, which plugins replace
+
+
 def slot_of(model: type[BaseModel], field: str) -> Slot:
     """The slot of a model's field."""
     info = model.model_fields[field]
-    annotation = info.annotation
-    choices = get_args(annotation) if info.discriminator else (annotation,)
-    is_part = all(isinstance(choice, type) and issubclass(choice, BaseModel) for choice in choices)
-    return Slot(choices if is_part else (), str(info.discriminator) if info.discriminator else None, info)
-
-
-AFTER_A_NEW_FIELD.append(slot_of.cache_clear)
+    return _slots.setdefault(id(info), Slot(info))

@@ -19,6 +19,7 @@ from spaces.load import load_space
 from spaces.parameters.domains import Tree, format_value, unparse
 from spaces.reading.document import did_you_mean
 from spaces.reading.yaml_values import dump_yaml
+from training.contract.own_parts import list_codes, list_own
 from training.contract.part import CODE
 from training.errors import UserError
 from training.examples import list_examples
@@ -108,11 +109,11 @@ def find_card(name: str) -> Card:
 
 def technique_names() -> list[str]:
     """The fields of a recipe that are techniques, in order of application."""
-    plugin_techniques = Recipe.plugin_techniques()
+    own = list_own()
     return [
         name
         for name in Recipe.model_fields
-        if name in plugin_techniques
+        if name in own
         or any(part.__module__.startswith("training.techniques.") for part in slot_of(Recipe, name).parts)
     ]
 
@@ -122,7 +123,7 @@ def _read_card(name: str) -> Card:
     main = FAMILIES[name].base if name in FAMILIES else slot.parts[0]
     docstring = (sys.modules[main.__module__].__doc__ or "").split("\n\n")[0].replace("\n", " ")
     parsed = _DOCSTRING.fullmatch(docstring.strip())
-    plugin = Recipe.plugins().get(name)
+    plugin = list_codes().get(name)
     if parsed is not None:
         idea = parsed.groupdict()
     elif plugin:

@@ -23,7 +23,8 @@ from search.cli.inspect import mlflow_ui, sweeps_command
 from search.cli.output import guard_output, make_output_plain, report_lost_output
 from search.cli.run import sweeps
 from search.runner.interrupt import Interrupted, leave_on_signals, listen
-from training.errors import UserError, describe_error, locate_fault, plain_reason
+from training.contract.own_parts import locate_fault
+from training.errors import UserError, describe_error, plain_reason
 from training.process.user import complete_user
 
 # Typer exports only a subclass of this class, which is the base of all errors about options and arguments.

@@ -106,7 +106,9 @@ def train(
     cpus: Annotated[
         int | None, typer.Option(min=1, help="CPUs. Default: as in the summary.json beside the recipe, else all.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Device: `cpu` or `cuda`. Default: a GPU if there is one.")] = None,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None, typer.Option(help="Device. Default: a GPU if there is one.")
+    ] = None,
     tracking_uri: TrackingUri = TRACKING_URI,
     experiment: Experiment = EXPERIMENT,
     plugins: Plugins = None,

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ledger.folder import SweepFolder
@@ -25,6 +26,8 @@ SILENT_SECONDS = 15.0  # after which a head node is lost; Ray would end this pro
 PENDING = "100000"  # Tune must ask whenever a worker could be free; the searcher itself starts no more trials than fit
 
 if TYPE_CHECKING:
+    from ray import tune
+
     from training.loop.epoch_report import Report
 
 
@@ -46,6 +49,40 @@ class RayLost(BaseException):
     """Leaves Tune at once. After an `Exception` it would end its workers, which hangs without Ray's servers."""
 
 
+class ServerWatch:
+    """Whether Ray's servers on this machine and the head node of its cluster answer; Ray itself would wait for them."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._silence = watch_servers(work.settings.address)
+        self._is_lost = False
+        self.is_over = False  # whether Tune has ended
+        if not work.settings.is_local:
+            threading.Thread(target=self._end_in_time, daemon=True).start()
+
+    def is_lost(self) -> bool:
+        self._is_lost = self._is_lost or self._silence() > SILENT_SECONDS
+        return self._is_lost
+
+    def should_stop(self) -> bool:
+        return self._work.should_stop() or self.is_lost()
+
+    def look(self, running: int, unstarted: int) -> int:
+        """Return how many more trials may start; none while the head node is silent, as its answer is needed for that."""
+        return 0 if self._silence() else self._work.capacity.look(running, unstarted)
+
+    def leave(self) -> None:
+        self._work.leave()
+        if self.is_lost():
+            raise RayLost
+
+    def _end_in_time(self) -> None:
+        while not self.is_over:
+            time.sleep(1.0)
+            if not self.is_over and self._silence() > 2 * SILENT_SECONDS:
+                self._work.abandon()  # Tune waits for the head node, which nothing interrupts
+
+
 @added_variables(RAY_SETTINGS | {"TUNE_MAX_PENDING_TRIALS_PG": PENDING})
 def run_on_ray(work: Work) -> None:
     """Let Ray Tune run trials until none is left, or the sweep should stop.
@@ -54,52 +91,44 @@ def run_on_ray(work: Work) -> None:
         RayLost: Ray's servers on this machine have ended, or the head node of its cluster.
     """
     import ray
-    from ray import tune
-    from ray.tune.trainable import wrap_function
-
-    from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing
 
     # Errors when Tune saves its own state do not matter, because the ledger is the state. It also has the reasons of lost
     # workers, whose tracebacks would hide our sentences.
     for name in ("execution.experiment_state", "execution.tune_controller", "tune"):
         logging.getLogger(f"ray.tune.{name}").setLevel(logging.INFO if VERBOSE in os.environ else logging.CRITICAL)
-
-    controller, capacity, away = work.controller, work.capacity, ImagesAway(work.display.line)
     with suppress(OSError):  # a full disk is noticed by the ledger
         write_own(work.folder.processes)
-    silence, is_over, is_lost = watch_servers(work.settings.address), threading.Event(), False
+    watch = ServerWatch(work)
+    tuner = _make_tuner(work, watch)
+    try:
+        with without_secrets():
+            tuner.fit()
+    except Exception:
+        if not watch.is_lost():
+            raise
+    finally:
+        if watch.is_lost():
+            ray.shutdown()  # while Tune's objects live: their deletion would wait a minute for the server and end this process
+        watch.is_over = True
+    if watch.is_lost():
+        raise RayLost
 
-    def is_ray_lost() -> bool:
-        nonlocal is_lost
-        is_lost = is_lost or silence() > SILENT_SECONDS
-        return is_lost
 
-    def end_in_time() -> None:
-        while not is_over.wait(1.0):
-            if silence() > 2 * SILENT_SECONDS:  # Tune waits for the head node, which nothing interrupts
-                work.abandon()
+def _make_tuner(work: Work, watch: ServerWatch) -> tune.Tuner:
+    from ray import tune
+    from ray.tune.trainable import wrap_function
 
-    def should_stop() -> bool:
-        return work.should_stop() or is_ray_lost()
+    from search.runner.ray_adapter import LedgerScheduler, LedgerSearcher, SweepStopper, make_placing
 
-    def look(running: int, unstarted: int) -> int:
-        return 0 if silence() else capacity.look(running, unstarted)  # which would wait for the head node
-
-    def leave() -> None:
-        work.leave()
-        if is_ray_lost():
-            raise RayLost
-
-    if not work.settings.is_local:
-        threading.Thread(target=end_in_time, daemon=True).start()
+    controller, away, name = work.controller, ImagesAway(work.display.line), work.folder.name
     workers = tune.with_resources(wrap_function(bootstrap("search.runner.worker", "run_trial")), make_placing())
     # In the lists of Ray and of processes, which leave out what is before a dot.
-    workers.__name__ = workers.__qualname__ = (name := work.folder.name).replace(".", "_")
-    tuner = tune.Tuner(
+    workers.__name__ = workers.__qualname__ = name.replace(".", "_")
+    return tune.Tuner(
         workers,
         tune_config=tune.TuneConfig(
-            search_alg=LedgerSearcher(controller, lambda trial: _make_input(work, trial), look, should_stop, away),
-            scheduler=LedgerScheduler(controller, capacity, should_stop, away),
+            search_alg=LedgerSearcher(controller, partial(_make_input, work), watch.look, watch.should_stop, away),
+            scheduler=LedgerScheduler(controller, work.capacity, watch.should_stop, away),
             num_samples=-1,
             reuse_actors=True,
             trial_name_creator=lambda trial: f"{name}/{trial.config['trial']:04d}",  # Tune pickles this
@@ -109,22 +138,10 @@ def run_on_ray(work: Work) -> None:
             storage_path=str(work.folder.ray),
             name=time.strftime("%Y%m%d-%H%M%S"),
             verbose=0,
-            stop=SweepStopper(should_stop, leave),
+            stop=SweepStopper(watch.should_stop, watch.leave),
             failure_config=tune.FailureConfig(max_failures=0),  # the controller restarts trials and counts the restarts
         ),
     )
-    try:
-        with without_secrets():
-            tuner.fit()
-    except Exception:
-        if not is_ray_lost():
-            raise
-    finally:
-        if is_ray_lost():
-            ray.shutdown()  # while Tune's objects live: their deletion would wait a minute for the server and end this process
-        is_over.set()
-    if is_ray_lost():
-        raise RayLost
 
 
 def _make_input(work: Work, trial: Trial) -> TrialInput:

@@ -54,8 +54,6 @@ def train_single(
 
     if metric not in (*MAXIMISED, *MINIMISED):
         raise UserError(f"--metric={metric}: choose one of {', '.join((*MAXIMISED, *MINIMISED))}.")
-    if device not in (None, "cpu", "cuda"):
-        raise UserError(f"--device={device}: give cpu or cuda.")
     out = out or next(folder for number in count(1) if not (folder := Path("trained", str(number))).exists())
     _check_free(out, recipe)
     resources = _plan_resources(recipe, source, cpus, device)

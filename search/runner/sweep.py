@@ -108,53 +108,66 @@ def resume_sweep(
     with folder.locked():
         end_left(folder.processes)
         record = SweepRecord.open(folder)
-        named = changes or {}
+        before, named = record.recorded_settings, changes or {}
         trust(*(named.get(place) for place in ("tracking_uri", "address", "copy_to")))
-        settings = replace(record.recorded_settings, **named).for_driver()
+        settings = replace(before, **named).for_driver()
         if more_trials or not record.is_done:  # a refused command must not extend the sweep
             check_images(record, settings.is_local)
         probe_cluster(settings.address)
+        wanted = _list_changes(record, settings, more_trials)
         ledger = Ledger(folder.ledger, record.events)
-        before = record.recorded_settings
-        masked = replace(settings, address=before.address if settings.address == DEBUG else settings.address).masked()
-        is_moved = masked.tracking_uri != before.tracking_uri
-        wanted: list[AnyEvent] = [SettingsChanged(settings=masked)] if masked != before else []
         ingest(folder, ledger)
-        if more_trials:
-            if record.replication is not None:
-                raise UserError(f"{folder.name} is a replication with a fixed list of trials, and cannot be extended.")
-            wanted.append(Extension(trials=more_trials))
         record = SweepRecord(folder, [*ledger.events, *wanted])
         settings = replace(settings, time_budget_seconds=time_budget_seconds)
         tracking = _make_tracking(folder, record.header.id, record.space, settings, page)
         if record.is_done:
             for event in wanted:
                 ledger.append(event)
-            return _deliver(record, tracking, is_moved)
-        display.line(describe_progress(record))
-        began = time.monotonic()
-        added = f" --trials {more_trials}" if more_trials else ""  # not in the ledger yet
-        with resumable(folder.called + added), display.start(began):
-            # The ledger has all results, so a server that does not answer can get them later.
-            prepared = Preparation(record.space, settings, folder.path.parent, tracking, display, patient=True).run()
-        if prepared.dataset:
-            check_same(record, prepared.dataset, lambda: prepared.files)
-        for event in wanted:  # not before: what machines refuse stays as it was
-            ledger.append(event)
-        settings.remember()
-        tracking.replay(ledger.events)
-        controller = Controller(
-            record.space,
-            ledger,
-            seed=settings.seed,
-            resolve=prepared.resolve,
-            listeners=[tracking],
-            available=prepared.space,
-        )
-        controller.trials.reserve(folder.trial_numbers())
-        controller.take_over()
-        end = SweepRun(folder, controller, settings, prepared, tracking, display, began).run()
+            return _deliver(record, tracking, is_moved=settings.masked().tracking_uri != before.tracking_uri)
+        end = _continue(record, ledger, wanted, settings, display, tracking)
     return _restart_ray(end, display, page) if end.is_ray_lost and not is_restart else end
+
+
+def _list_changes(record: SweepRecord, settings: Settings, more_trials: int) -> list[AnyEvent]:
+    """Return the events by which a sweep continues with other settings, or with more trials."""
+    before, events = record.recorded_settings, list[AnyEvent]()
+    masked = replace(settings, address=before.address if settings.address == DEBUG else settings.address).masked()
+    if masked != before:
+        events.append(SettingsChanged(settings=masked))
+    if more_trials:
+        if record.replication is not None:
+            raise UserError(f"{record.name} is a replication with a fixed list of trials, and cannot be extended.")
+        events.append(Extension(trials=more_trials))
+    return events
+
+
+def _continue(
+    record: SweepRecord,
+    ledger: Ledger,
+    new: Sequence[AnyEvent],
+    settings: Settings,
+    display: Display,
+    tracking: Tracking,
+) -> SweepEnd:
+    folder, began = record.folder, time.monotonic()
+    display.line(describe_progress(record))
+    added = "".join(f" --trials {event.trials}" for event in new if isinstance(event, Extension))
+    with resumable(folder.called + added), display.start(began):
+        # The ledger has all results, so a server that does not answer can get them later.
+        prepared = Preparation(record.space, settings, folder.path.parent, tracking, display, patient=True).run()
+    if prepared.dataset:
+        check_same(record, prepared.dataset, lambda: prepared.files)
+    for event in new:  # not before: what machines refuse stays as it was
+        ledger.append(event)
+    settings.remember()
+    tracking.replay(ledger.events)
+    controller = Controller(
+        record.space, ledger, seed=settings.seed, resolve=prepared.resolve, available=prepared.space
+    )
+    controller.subscribe(tracking)
+    controller.trials.reserve(folder.trial_numbers())
+    controller.take_over()
+    return SweepRun(folder, controller, settings, prepared, tracking, display, began).run()
 
 
 def describe_progress(record: SweepRecord) -> str:

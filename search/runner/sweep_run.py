@@ -26,9 +26,9 @@ from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, StopReque
 from search.runner.machines.capacity import Capacity
 from search.runner.start.prepare import PreparedSweep
 from search.tracking.writer import Tracking
+from training.contract.own_parts import list_codes
 from training.errors import LostResults, UserError
 from training.process.resources import split_cpus
-from training.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class SweepRun:
             slots=self.capacity.slots,
             gpus=demand.gpus,
             seconds=self.prepared.seconds,
-            plugins=tuple(dict.fromkeys(Recipe.plugins().values())),
+            plugins=tuple(dict.fromkeys(list_codes().values())),
         )
 
     def _train(self) -> Exception | RayLost | None:

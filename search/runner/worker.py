@@ -37,10 +37,10 @@ def bootstrap(module: str, function: str):
     nested function is pickled by value, so the worker imports none of our modules before the path is correct. It also
     brings the files of techniques that are not bundled.
     """
+    from training.contract.own_parts import PARTS
     from training.plugins import list_sources
-    from training.recipe import Recipe
 
-    root, sources, has_own = project_root(), list_sources(), bool(Recipe.plugins())
+    root, sources, has_own = project_root(), list_sources(), bool(PARTS)
 
     def call(*arguments: Any) -> Any:
         import importlib
@@ -128,7 +128,6 @@ def run_trial(config: dict[str, Any]) -> None:
 def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None:
     """Train and report each new epoch. Returns a message if the training ended before the last epoch."""
     from training.data.files.away import find_places, wait_while_away
-    from training.errors import DataAway, LostDevice, UserError, first_line, locate_fault
     from training.recipe import read_recipe
     from training.train import train
 
@@ -168,31 +167,43 @@ def _train(given: TrialInput, tell: Callable[[Message], bool]) -> Message | None
                 recipe, folder, metric=given.metric, score=given.score, resources=resources, on_report=on_report
             )
         return {"end": "diverged", "reason": DIVERGED} if outcome.state == "diverged" else None
-    except LostDevice:
-        raise
-    except DataAway as error:
-        return {"end": "interrupted", "reason": str(error), "away": True}
-    except StoreError as error:
-        # As with a full disk below.
-        return {"end": "interrupted", "reason": str(error), "fatal": True}
-    except UserError as error:
-        return {"end": "failed", "reason": str(error)} if first_line(error) else _describe_failure(error, folder)
-    except OSError as error:
-        if not folder.is_dir():
-            raise LostDevice(f"{folder} was removed, so the trial begins again") from error
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            return _describe_failure(error, folder)
-        # Every other trial would fail too, so the sweep must end; this trial continues later, when the disk has space.
-        return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
-    except BaseException as error:  # whatever it was, it is this trial's and not the worker's
-        import torch
+    except BaseException as error:  # noqa: BLE001 - whatever it was, it is this trial's and not the worker's
+        return _describe_end(error, folder)
 
-        # Ray and the system end a worker with such an exception; an own technique may call `sys.exit`.
-        if not isinstance(error, Exception) and (isinstance(error, KeyboardInterrupt) or not locate_fault(error)):
-            raise
-        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+
+def _describe_end(error: BaseException, folder: Path) -> Message:
+    """Return the message about an error that ended a training; raise it if the trial can go on with another worker."""
+    from traceback import extract_tb
+
+    import torch
+
+    from training.contract.own_parts import locate_fault
+    from training.errors import DataAway, LostDevice, UserError, describe_error, first_line
+
+    match error:
+        case LostDevice():
+            raise error
+        case DataAway():
+            return {"end": "interrupted", "reason": str(error), "away": True}
+        case StoreError():  # as with a full disk below
+            return {"end": "interrupted", "reason": str(error), "fatal": True}
+        case UserError() if first_line(error):
+            return {"end": "failed", "reason": str(error)}
+        case OSError() if not folder.is_dir():
+            raise LostDevice(f"{folder} was removed, so the trial begins again") from error
+        case OSError() if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            # Every other trial would fail too, so the sweep must end; this trial continues later, when the disk has space.
+            return {"end": "interrupted", "reason": f"{folder}: {error.strerror}", "fatal": True}
+        case torch.OutOfMemoryError() | MemoryError():
             return {"end": "out_of_memory", "reason": first_line(error) or "out of memory"}
-        return _describe_failure(error, folder)
+    place = locate_fault(error)
+    # Ray and the system end a worker with such an exception; an own technique may call `sys.exit`.
+    if not isinstance(error, Exception) and (isinstance(error, KeyboardInterrupt) or not place):
+        raise error
+    if place is None and not first_line(error) and (frames := extract_tb(error.__traceback__)):
+        place = f"{frames[-1].filename}, line {frames[-1].lineno}"
+    where = f" in {place}" if place else ""
+    return {"end": "failed", "reason": f"{describe_error(error)}{where}; see {folder / 'log.txt'}"}
 
 
 class StoreError(Exception):
@@ -231,19 +242,6 @@ def _own_node() -> str:
     import ray
 
     return str(ray.get_runtime_context().get_node_id())
-
-
-def _describe_failure(error: BaseException, folder: Path) -> Message:
-    """Return the type, the message and, of an error without a message or in a user's own code, the file and the line."""
-    from traceback import extract_tb
-
-    from training.errors import describe_error, first_line, locate_fault
-
-    place = locate_fault(error)
-    if place is None and not first_line(error) and (frames := extract_tb(error.__traceback__)):
-        place = f"{frames[-1].filename}, line {frames[-1].lineno}"
-    where = f" in {place}" if place else ""
-    return {"end": "failed", "reason": f"{describe_error(error)}{where}; see {folder / 'log.txt'}"}
 
 
 def killed_for_memory(folder: Path) -> bool:

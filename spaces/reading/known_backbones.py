@@ -11,7 +11,8 @@ from typing import cast
 
 from spaces.parameters.domains import Tree
 from spaces.parameters.draws import count, draw, draw_every
-from training.contract.specs import OWN_BACKBONES, Backbone
+from training.contract.own_parts import list_own
+from training.contract.specs import Backbone
 from training.recipe import read_recipe
 
 _MOST = 1000  # With more combinations of backbones, a trial reports a wrong one.
@@ -36,7 +37,7 @@ def _list_backbones(recipe: dict[str, Tree]) -> Iterator[Backbone]:
 def _is_defined(backbone: Backbone) -> bool:
     """Whether the name is found in timm's source. If not, it may still be a backbone: timm itself must be asked."""
     if backbone.source == "own":
-        return backbone.name in OWN_BACKBONES
+        return backbone.name in list_own("backbone")
     package = find_spec("timm") if backbone.source == "timm" else None  # find_spec does not import the package
     if package is None or package.origin is None:
         return False

@@ -9,13 +9,14 @@ import sys
 
 import pytest
 import torch
+from pydantic import ValidationError, create_model
 
 from training import plugins
 from training.errors import UserError
 from training.features.use import find_obstacle
 from training.loop.job import TrainingJob
 from training.process.resources import ONE_CPU
-from training.recipe import Recipe, read_recipe
+from training.recipe import AnyRecipe, Recipe, read_recipe
 
 FILE = """
 from pydantic import Field
@@ -121,6 +122,18 @@ def test_a_recipe_records_version_and_hash_and_cannot_be_read_without_the_file(f
         UserError, match=r"has the technique input_noise \(1\.0 sha256-\w+\): give its file with --plugin"
     ):
         Recipe.model_validate_json(recorded)
+
+
+def test_other_models_read_and_write_what_recipes_have_now(file):
+    """They are made before a plugin is loaded, and pydantic copies the fields of that time."""
+    other = create_model("Other", recipe=AnyRecipe)
+    plugins.load([file])
+    written = other(recipe=read_recipe(ON)).model_dump_json()
+    assert json.loads(written) == {"recipe": read_recipe(ON).model_dump(mode="json")}
+    assert other.model_validate_json(written).recipe == read_recipe(ON)
+    with pytest.raises(ValidationError) as caught:
+        other.model_validate({"recipe": {"input_noise": {"strength": 2.0}}})
+    assert caught.value.errors()[0]["loc"] == ("recipe", "input_noise", "strength")
 
 
 def test_another_version_of_a_recorded_technique_is_refused(file):

@@ -11,6 +11,7 @@ from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.contract.view import RecipeView
 from training.errors import UserError
+from training.families import FAMILIES
 from training.recipe import Recipe, read_recipe
 
 BASE = {"data": {"name": "digits", "train_size": 23}, "backbone": {"name": "test_resnet", "weights": "none"}}
@@ -32,7 +33,7 @@ def test_the_view_of_a_recipe_has_fields_of_the_recipe_alone():
 @pytest.mark.parametrize("name", PARTS)
 def test_what_a_part_declares_about_its_fields_names_fields_of_one_of_its_kinds(name):
     part = PARTS[name]
-    kinds = Recipe.kinds(name).values() if name in Recipe._kinds else [type(part)]
+    kinds = Recipe.kinds(name).values() if name in FAMILIES else [type(part)]
     fields = {field for kind in kinds for field in kind.model_fields}
     prepared = part.prepared_fields
     named = {*part.places, *(prepared if prepared != "all" else ())}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn, NotReq
 
 from pydantic import Field, model_validator
 
+from training.contract.own_parts import list_codes
 from training.contract.part import CODE, Part
 from training.errors import UserError, printable
 
@@ -141,10 +142,6 @@ class OwnBackbone:
         return None
 
 
-# The backbones that are loaded, by name, each with the version and the hash of its source.
-OWN_BACKBONES: dict[str, tuple[OwnBackbone, str]] = {}
-
-
 class Backbone(Part):
     has_off: ClassVar[bool] = False
     places: ClassVar[tuple[str, ...]] = ("weights",)
@@ -165,6 +162,5 @@ class Backbone(Part):
     @classmethod
     def _record_code(cls, values: object) -> object:
         if isinstance(values, Mapping) and values.get("source") == "own" and values.get(CODE) is None:
-            _, code = OWN_BACKBONES.get(str(values.get("name")), (None, None))
-            return {**values, CODE: code}
+            return {**values, CODE: list_codes().get(f"backbone.{values.get('name')}")}
         return values

@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import torch
 
 from training.callbacks.unfreezing import unfreeze
+from training.contract.own_parts import list_own
 from training.contract.technique import Technique
 from training.data.files.images import ImageData
 from training.data.files.pixel_store import LIMIT_VARIABLES, cache_limit
@@ -115,7 +116,7 @@ def find_obstacle(recipe: Recipe) -> str | None:
     """Return the reason for which a recipe cannot use features; None if it can."""
     if cache_limit("features") == 0:
         return f"{LIMIT_VARIABLES['features']}=0"
-    own = recipe.plugin_techniques()
+    own = list_own()
     for name, technique in recipe.parts():
         if not isinstance(technique, Technique) or not technique.is_on:
             continue

@@ -18,6 +18,7 @@ import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from training.callbacks.resizing import BatchResizing
+from training.contract.own_parts import list_own
 from training.contract.setup import TrainedModule, TrainingSetup
 from training.process.resources import read_gpu_limit
 from training.recipe import Recipe
@@ -91,7 +92,7 @@ class _Replay(torch.autograd.Function):
 def may_record(recipe: Recipe, plan: TrainingSetup) -> bool:
     """Whether a graph can have all that a training does in a pass of its model."""
     batches_per_step = plan.batches_per_step or (lambda epoch: 1)
-    own = {name for name in recipe.plugin_techniques() if getattr(vars(recipe).get(name), "is_on", False)}
+    own = {name for name in list_own() if getattr(vars(recipe).get(name), "is_on", False)}
     return not (
         plan.device != "cuda"
         or own  # it may compute on the host, which a graph leaves out

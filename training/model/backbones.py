@@ -13,14 +13,15 @@ from timm.layers import DropPath
 from torch import nn
 from torchvision.ops import StochasticDepth
 
-from training.contract.specs import OWN_BACKBONES, Backbone, OwnBackbone
-from training.errors import UserError, describe_error, locate_fault
+from training.contract.own_parts import list_own, locate_fault
+from training.contract.specs import Backbone, OwnBackbone
+from training.errors import UserError, describe_error
 
 
 def check_backbone(backbone: Backbone) -> None:
     """Refuse a name that does not exist in its library, and suggest the nearest ones."""
-    if backbone.source == "own" and backbone.name not in OWN_BACKBONES:
-        loaded = f"loaded are {', '.join(OWN_BACKBONES)}" if OWN_BACKBONES else "none is loaded"
+    if backbone.source == "own" and backbone.name not in (own := list_own("backbone")):
+        loaded = f"loaded are {', '.join(own)}" if own else "none is loaded"
         raise UserError(f"backbone.name={backbone.name} with source=own: {loaded}. Give its file with --plugin.")
     known = _list_known(backbone)
     if backbone.name not in known:
@@ -37,7 +38,7 @@ def check_backbone(backbone: Backbone) -> None:
 
 def _list_known(backbone: Backbone) -> list[str]:
     if backbone.source == "own":
-        return list(OWN_BACKBONES)
+        return list(list_own("backbone"))
     if backbone.source == "torchvision":
         return torchvision.models.list_models(torchvision.models)
     architecture, _, tag = backbone.name.partition(".")
@@ -101,8 +102,8 @@ def _switch_dropping_off(model: nn.Module) -> None:
 
 def build_own(backbone: Backbone, class_count: int, image_size: int) -> nn.Module:
     """Build a backbone of the user's own, with random weights and with timm's methods for its head and stages."""
-    own_backbone, _ = OWN_BACKBONES[backbone.name]
     try:
+        own_backbone: OwnBackbone = list_own("backbone")[backbone.name]()
         model = own_backbone.build(class_count, image_size)
     except UserError:
         raise
@@ -130,7 +131,7 @@ def build_own(backbone: Backbone, class_count: int, image_size: int) -> nn.Modul
 
 def own_pretrained(backbone: Backbone) -> dict[str, torch.Tensor]:
     """Return the pretrained weights of a backbone of the user's own."""
-    if (weights := OWN_BACKBONES[backbone.name][0].pretrained()) is None:
+    if (weights := list_own("backbone")[backbone.name]().pretrained()) is None:
         raise UserError(
             f"backbone.weights=pretrained: {backbone.name} is your own and has no pretrained weights. Use none, letters or the "
             "path of a file, or write its method pretrained."

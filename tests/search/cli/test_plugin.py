@@ -15,8 +15,9 @@ from spaces.load import dump_recipe, load_recipe, load_space, parse_recorded_spa
 from spaces.parameters.draws import RandomTrial
 from tests.commands import call
 from training import plugins
+from training.contract.own_parts import PARTS
 from training.errors import UserError
-from training.recipe import Recipe, read_recipe
+from training.recipe import read_recipe
 
 PAGE = Path(__file__).parents[3] / "docs" / "plugins.md"
 SWEEP = Path(sys.executable).parent / "sweep"
@@ -88,7 +89,7 @@ def test_the_page_shows_a_kind_of_each_family_that_trains(page, file, part):
     options = ("--plugin", file, "--plugin", "radam.py", "--out", "trained", "--cpus", "1")
     call("train", "radam.yaml", part, *options)
     family = part.partition("=")[0]
-    assert f"{family}.{Path(file).stem}" in Recipe.plugins()
+    assert f"{family}.{Path(file).stem}" in PARTS
     assert getattr(load_recipe("trained/recipe.yaml"), family).model_dump()["code"].startswith("sha256-")
 
 

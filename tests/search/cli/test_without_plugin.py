@@ -16,6 +16,7 @@ from search.evaluation.follow import Follower, read_folder
 from spaces.load import load_space, parse_space
 from tests.analysis.made_up import simulate, write
 from training import plugins
+from training.contract.own_parts import list_codes
 from training.errors import UserError
 from training.recipe import Recipe
 
@@ -124,7 +125,7 @@ def test_placeholders_end_with_the_next_command(home):
     with pytest.raises(UserError, match="give its file with --plugin"):
         SweepRecord.open(SweepFolder(home / "sweeps" / "own"))
     search.open("own", plugins=FILES)
-    assert all(code != "not loaded" for code in Recipe.plugins().values())
+    assert all(code != "not loaded" for code in list_codes().values())
     plugins.forget()
     search.open("own")
     plugins.load()

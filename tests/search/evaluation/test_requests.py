@@ -19,6 +19,7 @@ from search.runner.sweep import create_folder, describe_progress, make_header
 from spaces.load import load_space
 from tests.commands import call
 from training import plugins
+from training.contract.own_parts import list_codes
 from training.errors import UserError
 from training.loop.epoch_report import Report
 from training.recipe import Recipe
@@ -158,7 +159,7 @@ def test_a_recipe_with_a_plugin_is_refused_where_the_driver_was_started_without_
         with pytest.raises(UserError, match="mine: its driver was started without the plugin of hum. Stop the sweep"):
             call(*add)
         assert not folder.requests.exists()
-        controller.record(DriverStarted(threads=1, plugins=tuple(Recipe.plugins().values())))
+        controller.record(DriverStarted(threads=1, plugins=tuple(list_codes().values())))
         call(*add)
     assert "mine will train this recipe as one more trial when its driver has read" in capsys.readouterr().out
     [(_, event)] = list_requests(folder)

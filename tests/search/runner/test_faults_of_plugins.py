@@ -15,9 +15,10 @@ from search.runner.machines.ray_failures import describe_death
 from search.runner.worker import run_trial
 from tests.search.runner.test_worker import CONFIG
 from training import plugins
+from training.contract.own_parts import PARTS
 from training.distributed.parallel import _read_error, _write_error
 from training.distributed.rank import Rank
-from training.recipe import Recipe, read_recipe
+from training.recipe import read_recipe
 
 HEAD = """
 import sys
@@ -135,4 +136,4 @@ def test_the_reason_of_a_dead_worker_is_its_exception_and_not_the_time(tmp_path)
     (tmp_path / "error.txt").write_text(text)
     trial = SimpleNamespace(error_file=str(tmp_path / "error.txt"))
     assert describe_death(trial) == ("IndexError: list index out of range", "worker")
-    assert Recipe.plugins() == {}
+    assert PARTS == {}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from training import plugin_kinds
+from training import plugins
 from training.contract.specs import OwnBackbone
 from training.errors import UserError
 from training.model.build import build_model
@@ -41,12 +41,12 @@ class SmallNet(OwnBackbone):
 @pytest.fixture(autouse=True)
 def nothing_of_ones_own_afterwards():
     yield
-    plugin_kinds.forget_kinds()
+    Recipe.forget()
 
 
 def add(kind=SmallNet, **names):
     kind = type(kind.__name__, (kind,), names)
-    plugin_kinds.register(kind, "sha256-0", "mine.py")
+    plugins.register(kind, "sha256-0", "mine.py")
 
 
 def test_its_head_and_stages_are_those_that_it_declares():
@@ -63,7 +63,7 @@ def test_the_recipe_records_the_hash_and_other_recipes_do_not():
     assert read_recipe({"backbone": OWN}).model_dump()["backbone"]["code"] == "sha256-0"
     assert "code" not in Recipe().model_dump()["backbone"]
     recorded = read_recipe({"backbone": OWN}).model_dump()
-    plugin_kinds.forget_kinds()
+    Recipe.forget()
     with pytest.raises(UserError, match=r"has the backbone small_net \(sha256-0\): give its file with --plugin"):
         read_recipe(recorded)
     with pytest.raises(UserError, match=r"backbone\.name=small_net with source=own: none is loaded"):
@@ -131,4 +131,4 @@ def test_a_backbone_that_cannot_be_used_is_refused(names, weights, sentence):
 
 def test_a_class_without_build_is_refused():
     with pytest.raises(UserError, match=r"--plugin=mine\.py: Empty has no method build"):
-        plugin_kinds.register(type("Empty", (OwnBackbone,), {}), "sha256-0", "mine.py")
+        plugins.register(type("Empty", (OwnBackbone,), {}), "sha256-0", "mine.py")

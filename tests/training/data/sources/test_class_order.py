@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from tests.training.data.sources.test_packed import write_parquet, write_tar
-from training import plugin_kinds
+from training import plugins
 from training.contract.specs import Data
 from training.data.files import assembly
 from training.data.files.images import ImageData, ImagePart, order_names
@@ -23,7 +23,7 @@ from training.data.sources.webdataset import WebDataset
 from training.errors import UserError
 from training.evaluate import load_same_data, predict_part, restore_model
 from training.loop.checkpoint import read_checkpoint
-from training.recipe import read_recipe
+from training.recipe import Recipe, read_recipe
 from training.small_trainings import list_differences
 from training.train import train
 
@@ -87,11 +87,11 @@ def make_own():
             def load(self):
                 return loaded
 
-        plugin_kinds.register(Mine, f"sha256-{next(names)}", "mine.py")
+        plugins.register(Mine, f"sha256-{next(names)}", "mine.py")
         return read_recipe({"data": {"name": "mine"}}).data
 
     yield make
-    plugin_kinds.forget_kinds()
+    Recipe.forget()
 
 
 def pairs():

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torchvision.datasets import FakeData
 
-from training import plugin_kinds
+from training import plugins
 from training.contract.specs import Data
 from training.data.files.images import ImageFiles
 from training.data.identity import identify
@@ -27,7 +27,7 @@ RANDOM = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def nothing_of_ones_own_afterwards():
     yield
-    plugin_kinds.forget_kinds()
+    Recipe.forget()
 
 
 def load(found, **fields):
@@ -39,7 +39,7 @@ def load(found, **fields):
         def load(self):
             return found() if callable(found) else found
 
-    plugin_kinds.register(Mine, f"sha256-{next(NUMBERS)}", "mine.py")  # as if the file had changed
+    plugins.register(Mine, f"sha256-{next(NUMBERS)}", "mine.py")  # as if the file had changed
     spec = read_recipe({"data": {"name": "mine", **fields}}).data
     return load_data(spec), spec
 
@@ -175,7 +175,7 @@ def test_a_name_of_bundled_data_is_refused():
         def load(self): ...
 
     with pytest.raises(UserError, match=r"a recipe has data\.digits already"):
-        plugin_kinds.register(Digits, "sha256-0", "mine.py")
+        plugins.register(Digits, "sha256-0", "mine.py")
 
 
 def test_other_recipes_do_not_name_the_data(tmp_path):
