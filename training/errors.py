@@ -38,6 +38,7 @@ class LostDevice(RuntimeError):
 
 
 _PLAIN = {
+    "Value error, ": "",
     ", unable to parse string as an integer": "",
     ", unable to parse string as a number": "",
     " after validation": "",

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch.trainer.connectors import callback_connector
 
 from training.data import load_data
 from training.data.sources import digits
@@ -14,6 +15,7 @@ from training.train import train
 TINY = {
     "data": {"name": "digits", "train_size": 64},
     "backbone": {"name": "test_resnet", "weights": "none"},
+    "preprocessing": {"image_size": 16},  # the digits have 8 pixels; with 32 a test takes nearly twice as long
     "epochs": 2,
     "batch_size": 16,
 }
@@ -25,6 +27,14 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_callbacks_of_packages():
+    """Lightning looks through all installed packages for callbacks in each training, which takes 30 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(callback_connector, "_load_external_callbacks", lambda group: [])
+        yield
 
 
 def _forget_data():

@@ -42,7 +42,6 @@ def list_own(family: str = "") -> dict[str, type]:
 
 def locate_fault(error: BaseException) -> str | None:
     """Return the line of a plugin that raised an error, or that called what raised it; None if no plugin did."""
-    modules = [sys.modules[own.own_class.__module__] for own in PARTS.values() if own.code != PLACEHOLDER]
-    files = {module.__file__ for module in modules}
+    files = {sys.modules[own.own_class.__module__].__file__ for own in PARTS.values() if own.code != PLACEHOLDER}
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next((f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in files), None)

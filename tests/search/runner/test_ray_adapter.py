@@ -6,10 +6,13 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from ray import tune
 from ray._private.state import state
 
 from ledger.file import Ledger
+from ledger.folder import SweepFolder
 from search.core.controller import Controller
+from search.runner.executor import _make_tuner
 from search.runner.machines.capacity import Capacity, Demand, plan_demand
 from search.runner.machines.cluster import Node, list_nodes
 from search.runner.machines.ray_failures import describe_death
@@ -45,6 +48,19 @@ def controller(tmp_path):
 
 def make_input(trial):
     return TrialInput(trial.number, {}, "", "", "best", 0, 1, False, 0, 0, {}, [])
+
+
+def test_rays_lists_name_the_sweep_and_the_trial_also_of_a_name_with_a_dot(controller, tmp_path, monkeypatch):
+    """Of the name of a class, the lists show what is behind the last dot."""
+    made, display = [], SimpleNamespace(line=print)
+    monkeypatch.setattr(tune, "Tuner", lambda workers, **parts: made.append((workers, parts["tune_config"])))
+    work = SimpleNamespace(
+        folder=SweepFolder(tmp_path / "2.0_x"), controller=controller, capacity=EMPTY, display=display
+    )
+    _make_tuner(work, SimpleNamespace(look=None, should_stop=None, leave=None))
+    [(workers, config)] = made
+    assert workers.__name__ == workers.__qualname__ == "2_0_x"
+    assert config.trial_name_creator(SimpleNamespace(config={"trial": 7})) == "2.0_x/0007"
 
 
 @pytest.mark.parametrize(

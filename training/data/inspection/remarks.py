@@ -119,7 +119,7 @@ def _remark_balance(data: ImageData) -> Iterable[Remark]:
             f"imbalance of {counts[most]:,} to {counts[least]:,}",
             f"Training has {counts[most]:,} images of {data.classes[most]!r} and {counts[least]:,} of "
             f"{data.classes[least]!r}: a model may ignore rare classes and still score well. Choose "
-            "search.metric=val_balanced_accuracy, and try class_balance.",
+            "search.metric=val_balanced_accuracy, and try loss.name=logit_adjusted or class_balance.",
         )
 
 

@@ -72,7 +72,7 @@ def test_validation_images_are_left_alone(resolve):
     [
         (
             A.Compose([A.RandomCrop(8, 8)]),
-            r"turns an image of 32×32 in uint8 into uint8 of shape \(8, 8, 3\)\. Leave out",
+            r"turns an image of 16×16 in uint8 into uint8 of shape \(8, 8, 3\)\. Leave out",
         ),
         # Steps that the check would hardly draw.
         (A.Compose([A.RandomCrop(8, 8, p=1e-6)]), r"into uint8 of shape \(8, 8, 3\)\. Leave out"),
@@ -80,7 +80,7 @@ def test_validation_images_are_left_alone(resolve):
             A.Compose([A.OneOf([A.NoOp(), A.Sequential([A.RandomCrop(8, 9, p=1e-6)], p=1e-6)], p=1e-6)]),
             r"into uint8 of shape \(8, 9, 3\)",
         ),
-        (A.Compose([A.Normalize()]), r"into float32 of shape \(32, 32, 3\)"),
+        (A.Compose([A.Normalize()]), r"into float32 of shape \(16, 16, 3\)"),
         (
             "transform: {__class_fullname__: Nope}",
             r"does not work \(KeyError: 'Nope'\)\. Write it with albumentations\.save",
@@ -103,17 +103,17 @@ def test_a_pipeline_that_cannot_be_used_gives_one_sentence(content, words, tmp_p
 
 def test_a_step_that_cannot_happen_or_whose_size_is_restored_is_no_fault(resolve):
     resolve(A.Compose([A.RandomCrop(8, 8, p=0.0)]))
-    resolve(A.Compose([A.RandomCrop(8, 8, p=1e-6), A.Resize(32, 32)]))
+    resolve(A.Compose([A.RandomCrop(8, 8, p=1e-6), A.Resize(16, 16)]))
 
 
 def test_an_image_whose_size_changes_in_the_middle_of_a_training_is_resized_with_a_warning(fit, resolve, caplog):
     # Each step of the check happens, so the border hides the crop from it.
-    rare = A.Compose([A.RandomCrop(16, 16, p=0.05), A.PadIfNeeded(32, 32, p=0.05)])
+    rare = A.Compose([A.RandomCrop(8, 8, p=0.05), A.PadIfNeeded(16, 16, p=0.05)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("training.techniques.data.augmentation_file.TRIED", 1)
         augmentation = resolve(rare).augmentation.model_dump()
         assert fit(epochs=1, augmentation=augmentation).state == "completed"
-    assert "The augmentation policy file made an image 16×16, not 32×32. Such images are resized" in caplog.text
+    assert "The augmentation policy file made an image 8×8, not 16×16. Such images are resized" in caplog.text
 
 
 def test_a_file_needs_a_path_and_albumentations():

@@ -247,7 +247,8 @@ def test_an_evaluation_must_fit_as_well(fit, room_for, monkeypatch):
         return step(self, batch, index)
 
     monkeypatch.setattr(finders.Classifier, "validation_step", validation_step)
-    run = fit(batch_size="auto", epochs=1, data={"name": "digits", "train_size": 300})
+    side = {"image_size": 32}  # of smaller ones more are evaluated at a time
+    run = fit(batch_size="auto", epochs=1, data={"name": "digits", "train_size": 300}, preprocessing=side)
     assert run.outcome.recipe.batch_size == 128
 
 

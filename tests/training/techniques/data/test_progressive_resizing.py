@@ -39,7 +39,9 @@ def sides(fit, monkeypatch):
 
 
 def test_the_side_grows_in_each_epoch_and_validation_uses_the_full_size(sides):
-    trained, validated = sides(epochs=5, progressive_resizing={"start": 0.5, "growth": 0.6})
+    trained, validated = sides(
+        epochs=5, progressive_resizing={"start": 0.5, "growth": 0.6}, preprocessing={"image_size": 32}
+    )
     assert trained == [16] * 4 + [24] * 4 + [24] * 4 + [32] * 8
     assert validated == {32}
 

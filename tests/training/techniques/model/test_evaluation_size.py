@@ -29,9 +29,9 @@ def test_the_score_is_that_of_larger_images_and_the_training_is_the_same(fit, lo
     plain, larger = fit(epochs=1), fit(epochs=1, evaluation_size=LARGER)
     assert plain.metrics[-1]["train_loss"] == larger.metrics[-1]["train_loss"]
     recipe, data = larger.outcome.recipe, load_data(larger.outcome.recipe.data)
-    assert recipe.preprocessing.image_size == 32
+    assert recipe.preprocessing.image_size == 16
     pixels = [
-        np.asarray(Image.fromarray(image).resize((40, 40), Image.Resampling.BILINEAR)) for image in data.val.images
+        np.asarray(Image.fromarray(image).resize((20, 20), Image.Resampling.BILINEAR)) for image in data.val.images
     ]
     model = restore_model(recipe, load_weights(larger.folder, "best"), 10)
     with torch.inference_mode():
@@ -81,4 +81,4 @@ def test_the_batch_size_finder_evaluates_larger_images_and_trains_on_full_ones(t
         return classifier
 
     _try_steps(resolve_recipe(recipe, data, "cpu"), build, 8)
-    assert set(seen) == {(True, 32), (False, 40)}
+    assert set(seen) == {(True, 16), (False, 20)}

@@ -18,7 +18,7 @@ class Small(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(3)
-        self.body = nn.Linear(3 * 32 * 32, 8)
+        self.body = nn.Linear(3 * 16 * 16, 8)
         self.fc = nn.Linear(8, 10)
 
     def forward(self, images):

@@ -174,7 +174,7 @@ class Small(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fc = nn.Linear(3 * 32 * 32, 10)
+        self.fc = nn.Linear(3 * 16 * 16, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.fc(images.flatten(1))

@@ -94,7 +94,7 @@ class Small(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(3)
-        self.fc = nn.Linear(3 * 32 * 32, 10)
+        self.fc = nn.Linear(3 * 16 * 16, 10)
 
     def forward(self, images):
         return self.fc(images.flatten(1))
