@@ -111,3 +111,17 @@ def test_a_chain_and_circles_are_found_where_they_are():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}
     assert find_circles(graph) == [["b", "c"]]
     assert find_longest_chain({**graph, "c": set()}) == ["d", "a", "b", "c"]
+
+
+def test_no_public_name_of_search_has_two_meanings():
+    """Commands have the names of the functions that they call, and each program has a `main`."""
+    places: dict[str, list[str]] = {}
+    for name, tree in sources().items():
+        for node in tree.body if name.startswith("search.") and not name.startswith("search.cli.") else ():
+            if (
+                isinstance(node, ast.FunctionDef | ast.ClassDef)
+                and not node.name.startswith("_")
+                and node.name != "main"
+            ):
+                places.setdefault(node.name, []).append(name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -14,7 +14,7 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
 from search.evaluation.last_workers import LastWorkers, Trained
-from search.evaluation.trial_export import describe_trial, place_export, read_weights, source_of
+from search.evaluation.trial_export import name_trial, place_export, read_weights, source_of
 from search.runner.interrupt import Interrupted
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -43,7 +43,7 @@ def train_release(
         Interrupted: a signal ended it.
     """
     with LastWorkers(record, None, say) as workers:
-        workers.start(describe_trial(record, trial), _read_trained(record, trial).recipe)
+        workers.start(name_trial(record, trial), _read_trained(record, trial).recipe)
         _, trained = workers.wait()
     if trained is None:
         return False

@@ -123,14 +123,14 @@ def write_trial(
     train_again = f"Train it again: sweep train {out}/recipe.yaml{kept}"
     if saved is None:
         export_recipe(trial.recipe, out)
-        whose = f"the recipe of {describe_trial(record, trial)}"
+        whose = f"the recipe of {name_trial(record, trial)}"
         return TrialExport(out, f"Exported {whose} to {out}; its weights are gone ({why}). {train_again}")
     source = source_of(record, trial, record.test, saved["classes"])
     if finding := headline or find_headline(record, trial):
         source["finding"] = finding
     export_model(read_recipe(saved["recipe"]), saved["state_dict"], source, out)
     what = f"recipe, weights, summary, card.{_add(record, out, extras) if extras.need_weights else ''}"
-    return TrialExport(out, f"Exported {describe_trial(record, trial)} to {out}: {what} {train_again}")
+    return TrialExport(out, f"Exported {name_trial(record, trial)} to {out}: {what} {train_again}")
 
 
 def read_weights(record: SweepRecord, trial: Trial) -> tuple[Saved | None, str]:
@@ -189,7 +189,7 @@ def find_headline(record: SweepRecord, trial: Trial) -> str | None:
         return None
 
 
-def describe_trial(record: SweepRecord, trial: Trial) -> str:
+def name_trial(record: SweepRecord, trial: Trial) -> str:
     """Name a trial so that a user can find it; in a replication by its recipe's label, its seed and its number."""
     event = record.replication
     if event is None:

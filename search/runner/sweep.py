@@ -124,7 +124,7 @@ def resume_sweep(
             for event in wanted:
                 ledger.append(event)
             return _deliver(record, tracking, is_moved=settings.masked().tracking_uri != before.tracking_uri)
-        end = _continue(record, ledger, wanted, settings, display, tracking)
+        end = _run_again(record, ledger, wanted, settings, display, tracking)
     return _restart_ray(end, display, page) if end.is_ray_lost and not is_restart else end
 
 
@@ -141,7 +141,7 @@ def _list_changes(record: SweepRecord, settings: Settings, more_trials: int) -> 
     return events
 
 
-def _continue(
+def _run_again(
     record: SweepRecord,
     ledger: Ledger,
     new: Sequence[AnyEvent],

@@ -249,7 +249,7 @@ def summary(trials: Trials, stamp: int) -> list[Metric]:
     return [Metric(name, value, stamp, len(trials)) for name, value in trials.figures().items()]
 
 
-def leaderboard(trials: Trials) -> str:
+def leaderboard_csv(trials: Trials) -> str:
     """Return CSV text: the trials by rank, then those without a score, with the fields in which they differ."""
     ranked = trials.ranked()
     ordered = ranked + [trial for trial in trials if trial.score is None]

@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.reading.run_store import RunStore
 from ledger.events import Dataset, RunOpened, SweepStarted
 from ledger.trials import UNFINISHED, Trial, Trials
-from search.tracking.run import STATUS, ArtifactPlace, Run, leaderboard, metrics_of, summary, to_milliseconds
+from search.tracking.run import STATUS, ArtifactPlace, Run, leaderboard_csv, metrics_of, summary, to_milliseconds
 from spaces.reading.document import parse_document
 from training.recipe import flatten
 
@@ -93,7 +93,7 @@ class SweepRuns:
                 run.write(trial.state, "KILLED", trial.reason, stamp)
         if self.nested and PARENT in self.runs:
             run = self.runs[PARENT]
-            run.log_text("leaderboard.csv", leaderboard(trials))
+            run.log_text("leaderboard.csv", leaderboard_csv(trials))
             if ledger is not None:
                 run.log_compressed(ledger)
             run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))

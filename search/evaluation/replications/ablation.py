@@ -178,14 +178,14 @@ def _render(ablation: Ablation) -> str:
     return render_page(
         f"{ablation.of}, the effect of each technique",
         [
-            Section("", [*describe_proof(ablation), *ablation.notes], verdict=find_verdict(ablation)),
+            Section("", [*describe_proof(ablation), *ablation.notes], verdict=find_ablation_verdict(ablation)),
             Section("The effect of each technique", [method], [_worth_chart(ablation)], head, _list_rows(ablation)),
             Section("All recipes", [mean], (), ("recipe", ablation.metric), recipes),
         ],
     )
 
 
-def find_verdict(ablation: Ablation) -> Verdict:
+def find_ablation_verdict(ablation: Ablation) -> Verdict:
     """Return whether at least one technique is proven to help."""
     measured = [worth for _, _, worth in _list_worths(ablation)]
     if any(worth.proven and worth.interval.mean > 0 for worth in measured):

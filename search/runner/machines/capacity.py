@@ -205,7 +205,7 @@ class Capacity:
             del self._waiting[number]
             if problem:
                 self._failed[number] = problem
-                self._say(describe_failure(able[number].host, problem))
+                self._say(describe_left_out(able[number].host, problem))
             else:
                 self._ready |= {number} & able.keys()
         self._ready &= able.keys()
@@ -217,6 +217,6 @@ class Capacity:
         self.problem = f"no node is left for trials ({self._failed[min(left)].rstrip('.')})" if is_over else ""
 
 
-def describe_failure(host: str, problem: str) -> str:
+def describe_left_out(host: str, problem: str) -> str:
     """Return the sentence about a node whose preparation failed."""
     return f"{host} gets no trials: {problem}"

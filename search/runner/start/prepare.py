@@ -18,7 +18,7 @@ from ledger.settings import Settings
 from ledger.trust import DEBUG
 from search.runner.display import Display
 from search.runner.executor import Work, run_here, run_on_ray
-from search.runner.machines.capacity import Capacity, Demand, describe_failure, plan_demand
+from search.runner.machines.capacity import Capacity, Demand, describe_left_out, plan_demand
 from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, this_machine
 from search.runner.machines.preparation import (
     MachineFacts,
@@ -207,7 +207,7 @@ class Preparation:
         with made_for_now(self.storage):  # each machine must find it
             facts = prepare_cluster(self.inputs, self.storage, nodes, demand.gpus, self.settings.copy_to)
         self.failed = {node.id: fact.problem for node, fact in zip(nodes, facts, strict=True) if fact.problem}
-        self.notes += [describe_failure(fact.host, fact.problem) for fact in facts if fact.problem]
+        self.notes += [describe_left_out(fact.host, fact.problem) for fact in facts if fact.problem]
         self.facts = [fact for fact in facts if not fact.problem]
         self.notes += compare_versions(self.facts)
         return [node for node in nodes if node.id not in self.failed]

@@ -16,7 +16,7 @@ from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.evaluation.replications import confirmation
 from search.evaluation.replications.replication import read_replication
-from search.evaluation.trial_export import describe_trial
+from search.evaluation.trial_export import name_trial
 from spaces.load import load_space
 from tests.analysis.made_up import SPACE, make_header, simulate
 from tests.commands import call
@@ -246,7 +246,7 @@ def test_a_trial_of_a_confirmation_is_named_by_the_recipe_that_it_trained_and_it
     ledger.append(Replication(kind="confirm", of="quick-1", trials=entries))
     ledger.close()
     trials = [Trial(number, recipe, None, "listed", 0.0) for number in range(2)]
-    recorded = [describe_trial(SweepRecord.open(folder), trial) for trial in trials]
+    recorded = [name_trial(SweepRecord.open(folder), trial) for trial in trials]
     assert recorded[0] == "the baseline of quick-1, as trained on seed 3 (trial 0000 of quick-1-confirm)"
     assert recorded[1] == "trial 0014's recipe of quick-1, as trained on seed 3 (trial 0001 of quick-1-confirm)"
 
