@@ -7,9 +7,18 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, model_serializer, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 
 from training.contract.optimizer import Optimizer
 from training.contract.own_parts import PARTS, PLACEHOLDER, OwnPart, list_codes, list_own
@@ -63,8 +72,7 @@ from training.techniques.optimization.schedules import Constant
 from training.techniques.optimization.snapshots import Snapshots
 from training.techniques.optimization.torch_optimizers import Momentum
 
-# Validation context of a recipe from a ledger: it was valid when it was written, so a conflict that only a later version
-# has does not make it unreadable.
+# Validation context of a recipe from a ledger: a conflict that only a later version has does not make it unreadable.
 RECORDED = {"recorded": True}
 
 
@@ -268,20 +276,12 @@ def find_other_code(values: object, *, is_recorded: bool = False) -> str | None:
     return None
 
 
-class _AsNow:
-    """Reads a recipe by the fields that recipes have now; pydantic would keep those of the time when a model is made."""
-
-    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
-        return core_schema.with_info_plain_validator_function(
-            lambda values, info: Recipe.model_validate(values, context=info.context),
-            json_schema_input_schema=core_schema.any_schema(),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda recipe, info: recipe.model_dump(mode=info.mode), info_arg=True
-            ),
-        )
-
-
-AnyRecipe = Annotated[Recipe, _AsNow()]  # the field of another model
+# A recipe in another model, which without this would know only the fields that recipes had when it was made.
+AnyRecipe = Annotated[
+    Recipe,
+    PlainValidator(lambda values, info: Recipe.model_validate(values, context=info.context)),
+    PlainSerializer(lambda recipe, info: recipe.model_dump(mode=info.mode)),
+]
 
 
 def read_recipe(values: Mapping[str, object]) -> Recipe:
