@@ -180,8 +180,7 @@ class Controller:
         waiting: list[tuple[Recipe, Origin]] = [(self.probe, "probe")] if self.probe else []
         waiting += [(recipe, "baseline") for recipe in self.baselines]
         waiting += [(recipe, "warm_start") for recipe in self.warm_starts]
-        is_whole = number == len(self.trials)  # else the start of one of these may be lost
-        done = is_whole and number >= len(waiting)
+        done = len(waiting) <= number == len(self.trials)  # else the start of one of these may be lost
         waiting = [] if done else [entry for entry in waiting if not self._is_trained(entry[0])]
         waiting += [(added.recipe, "added") for added in self.added]
         if waiting:

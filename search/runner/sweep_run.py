@@ -64,6 +64,7 @@ class SweepRun:
         self.request = StopRequest()
         self.inbox = Inbox(folder, controller, lambda: tracking.own_run)
         self.copy: LedgerCopy | None = None
+        self.is_spent = False  # the time for trials: for good, though no last training may fit in the end
         self.is_waiting = False  # for the workers, after Ctrl-C
         self.undelivered = 0
         self.shown = ExitStack()  # what shows the trials
@@ -145,7 +146,8 @@ class SweepRun:
         waits = self.controller.trials.best() is None and any(
             trial.origin == "probe" and trial.state == "running" for trial in self.controller.trials
         )
-        return self.seconds_left() < (-(self.budget or 0.0) if waits else 0.0)
+        self.is_spent = self.is_spent or self.seconds_left() < (-(self.budget or 0.0) if waits else 0.0)
+        return self.is_spent
 
     def should_stop(self) -> bool:
         """Take in the requests of users, and return whether the sweep should stop; called at least once a second."""
@@ -196,7 +198,7 @@ class SweepRun:
         state: SweepState = "interrupted"
         if controller.is_done:
             state = "completed"
-        elif (self.seconds_left() < 0 or controller.is_out_of_time) and not request():
+        elif (self.is_over() or controller.is_out_of_time) and not request():
             state = "time_budget"
         with suppress(OSError), request.held():  # after a full disk, `fatal` has the reason
             controller.record(SweepClosed(state=state))

@@ -87,10 +87,9 @@ def suggest(tree: dict[str, Tree], assignments: dict[str, list[Assignment]], tri
     drawn = _Drawn({field: getattr(default, field) for field in Recipe.model_fields if field not in tree} | fixed)
     values: dict[str, Tree] = {}
     for field, part in tree.items():
-        field_assignments = assignments.get(field, [])
-        is_choice = len(field_assignments) > 1
-        fitting = [taken for taken, value in field_assignments if is_choice and not drawn.refuses(field, value)]
-        narrows = 0 < len(fitting) < len(field_assignments)
+        listed = assignments.get(field, [])
+        fitting = [taken for taken, value in listed if len(listed) > 1 and not drawn.refuses(field, value)]
+        narrows = 0 < len(fitting) < len(listed)
         values[field] = draw(part, _Narrowed(trial, fitting) if narrows else trial, field)
         if field in assignments:
             drawn.add(field, _read(field, values[field]))

@@ -201,19 +201,24 @@ def test_a_sweep_keeps_its_room_on_the_cluster_only_for_last_trainings(
     assert len(left) == (not follow)
 
 
-def test_a_linear_probe_may_end_after_the_time_if_there_is_no_other_model(drive, monkeypatch):
+@pytest.mark.parametrize(
+    ("origin", "state", "late", "is_over"),
+    [
+        ("baseline", "running", 100, True),
+        ("probe", "running", 100, False),
+        ("probe", "completed", 100, True),
+        ("probe", "running", 3700, True),  # as much time again
+    ],
+)
+def test_a_linear_probe_may_end_after_the_time_if_there_is_no_other_model(
+    drive, monkeypatch, origin, state, late, is_over
+):
     def tune(controller, should_stop, leave):
         start_two(controller)
         clock, probe = time.monotonic, controller.trials.by_number[0]
-        monkeypatch.setattr("time.monotonic", lambda: clock() + 3700)
-        assert should_stop()
-        probe.origin = "probe"
-        assert not should_stop()
-        monkeypatch.setattr("time.monotonic", lambda: clock() + 7300)  # as much time again
-        assert should_stop()
-        monkeypatch.setattr("time.monotonic", lambda: clock() + 3700)
-        probe.state = "completed"
-        assert should_stop()
+        probe.origin, probe.state = origin, state
+        monkeypatch.setattr("time.monotonic", lambda: clock() + 3600 + late)
+        assert should_stop() is is_over
         probe.state = "running"
         monkeypatch.setattr("time.monotonic", lambda: clock() + 7300)
         leave()
@@ -221,6 +226,20 @@ def test_a_linear_probe_may_end_after_the_time_if_there_is_no_other_model(drive,
     end = drive(tune, time_budget_seconds=3600)
     assert end.state == "time_budget"
     assert end.seconds_left is None  # nothing is trained once more
+
+
+def test_trials_that_ended_for_a_last_training_get_no_time_back_when_it_does_not_fit_any_more(drive, monkeypatch):
+    kept = iter([100.0])  # of 60 s; then a last training would take too long
+
+    def tune(controller, should_stop, leave):
+        start_two(controller)
+        monkeypatch.setattr(sweep_run, "keep_for_end", lambda *_: next(kept, 0.0))
+        assert should_stop()
+        leave()
+
+    end = drive(tune, time_budget_seconds=60)
+    assert end.state == "time_budget"  # so the last training is tried, with the grace
+    assert {trial.reason for trial in end.record.trials} == {"the time budget was spent"}
 
 
 def test_after_a_second_ctrl_c_no_trial_is_running(drive, capsys):
