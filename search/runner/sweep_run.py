@@ -64,7 +64,7 @@ class SweepRun:
         self.request = StopRequest()
         self.inbox = Inbox(folder, controller, lambda: tracking.own_run)
         self.copy: LedgerCopy | None = None
-        self.is_spent = False  # the time for trials: for good, though no last training may fit in the end
+        self.is_spent = False  # the time for trials; it stays so, even if less is kept for the end later
         self.is_waiting = False  # for the workers, after Ctrl-C
         self.undelivered = 0
         self.shown = ExitStack()  # what shows the trials
@@ -142,7 +142,7 @@ class SweepRun:
         return left - keep_for_end(self.controller.trials, self.budget, left, capacity.slots, capacity.shares_cpus)
 
     def is_over(self) -> bool:
-        """Return whether the time is spent. A linear probe, the quickest model, may end if there is no other yet."""
+        """Return whether the time is or was spent. A linear probe, the quickest model, may end if there is no other yet."""
         waits = self.controller.trials.best() is None and any(
             trial.origin == "probe" and trial.state == "running" for trial in self.controller.trials
         )
