@@ -9,14 +9,18 @@ import subprocess
 import time
 from pathlib import Path
 
+import jsonschema
+import kubernetes_validate
 import pytest
 import typer.main
+from check_jsonschema.builtin_schemas import get_builtin_schema
 from ruamel.yaml import YAML
 
 from search.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+KUBERNETES = "1.34"
 SWEEPS = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and "sweep run" in path.read_text())
 
 
@@ -41,10 +45,11 @@ def test_every_command_is_one_of_ours_with_its_options(path):
         typer.main.get_command(app).commands[name].make_context(name, words)
 
 
-def test_a_sweep_that_a_scheduler_starts_again_continues():
-    for name in ("kuberay/rayjob.yaml", "slurm/sweep.sbatch", "cloud/skypilot.yaml"):
-        assert "--or-resume" in (DEPLOY / name).read_text()
-        assert "--name" in (DEPLOY / name).read_text()
+def test_a_sweep_that_is_started_again_continues():
+    commands = [words for path in SWEEPS for words in find_commands(path.read_text()) if words[0] == "run"]
+    named = [words for words in commands if "--name" in words]
+    assert len(named) == 5
+    assert [words for words in named if "--or-resume" not in words] == []
 
 
 def test_rays_launcher_accepts_its_file():
@@ -54,6 +59,73 @@ def test_rays_launcher_accepts_its_file():
     prepared = prepare_config(config)
     validate_config(prepared | {"cluster_synced_files": []})  # Ray's own schema; `ray up` adds the field
     assert prepared["available_node_types"]["spot_gpu"]["max_workers"] == config["max_workers"]
+
+
+def test_compose_accepts_its_file():
+    [config] = read("docker-compose.yaml")
+    jsonschema.validate(config, get_builtin_schema("vendor.compose-spec"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config | {"servces": {}}, get_builtin_schema("vendor.compose-spec"))
+
+
+# The fields of ray.io/v1 in KubeRay 1.5 (ray-operator/apis/ray/v1), less those that pods and clusters of ours never need.
+RAY_JOB = """activeDeadlineSeconds backoffLimit rayClusterSpec submitterPodTemplate metadata submitterConfig entrypoint
+    runtimeEnvYAML jobId submissionMode entrypointResources entrypointNumCpus entrypointNumGpus ttlSecondsAfterFinished
+    shutdownAfterJobFinishes suspend""".split()
+RAY_CLUSTER = """authOptions headGroupSpec workerGroupSpecs rayVersion enableInTreeAutoscaling autoscalerOptions
+    headServiceAnnotations gcsFaultToleranceOptions suspend""".split()
+AUTOSCALER = "resources image imagePullPolicy env envFrom volumeMounts securityContext idleTimeoutSeconds upscalingMode"
+HEAD = {"serviceType", "headService", "enableIngress", "rayStartParams", "template"}
+WORKERS = {"groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "rayStartParams", "template"}
+
+
+def test_kubernetes_and_kuberay_accept_their_file():
+    claim, job = read("kuberay/rayjob.yaml")
+    spec = job["spec"]
+    cluster = spec["rayClusterSpec"]
+    head, [workers] = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    for fields, known in (
+        (spec, RAY_JOB),
+        (cluster, RAY_CLUSTER),
+        (cluster["autoscalerOptions"], AUTOSCALER.split()),
+        (head, HEAD),
+        (workers, WORKERS),
+    ):
+        assert set(fields) <= set(known)
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **group["template"]}
+        for group in (head, workers)
+    ]
+    for document in (claim, *pods):
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pods[0] | {"spec": pods[0]["spec"] | {"volume": []}}, KUBERNETES, strict=True)
+    assert f"ray=={cluster['rayVersion']} " in (ROOT / "requirements.lock").read_text()
+
+
+def test_volumes_belong_to_the_user_of_the_image():
+    image = (DEPLOY / "Dockerfile").read_text()
+    user = int(re.search(r"useradd .*--uid (\d+)", image)[1])
+    folders = re.search(r"install --directory --owner ray .*? (/.*)$", image, re.MULTILINE)[1].split()
+    assert re.search(r"^WORKDIR (\S+)\nCMD", image, re.MULTILINE)[1] in folders
+    [compose], [_, job], [aws] = read("docker-compose.yaml"), read("kuberay/rayjob.yaml"), read("cloud/aws.yaml")
+    mounted = [volume.split(":")[1] for volume in compose["x-program"]["volumes"] if volume.startswith("sweeps:")]
+    assert mounted and set(mounted) <= set(folders)
+    cluster = job["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        assert group["template"]["spec"]["securityContext"] == {"fsGroup": user}
+    assert f"sudo chown {user} /shared" in aws["initialization_commands"]
+
+
+def test_login_shells_find_the_programs_of_the_image(tmp_path):
+    """Ray's launcher and KubeRay's autoscaler use them; /etc/profile sets PATH anew."""
+    image = (DEPLOY / "Dockerfile").read_text()
+    folder = re.search(r"^ENV PATH=(.*):\$PATH$", image, re.MULTILINE)[1]
+    (tmp_path / "profile").write_text(re.search(r"^RUN echo '(.*)' > /etc/profile.d/", image, re.MULTILINE)[1])
+    shell = subprocess.run(
+        ["bash", "-c", f". {tmp_path}/profile; echo $PATH"], env={"PATH": "/usr/bin:/bin"}, capture_output=True
+    )
+    assert shell.stdout.decode().strip() == f"{folder}:/usr/bin:/bin"
 
 
 def test_the_image_gets_every_file_that_it_copies_and_nothing_else():
