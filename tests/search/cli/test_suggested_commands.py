@@ -39,9 +39,11 @@ def run_ui(folder, *command):
 @pytest.mark.timeout(1200)
 def test_every_command_that_a_sweep_suggests_runs_as_it_is_printed(tmp_path):
     folder = make_user_folder(tmp_path)
-    driver = start(folder, "run", "tiny.yaml", "--name", "cut", "--trials", "40", *PLACES)
-    wait_for(folder / "my sweeps/cut/ledger.jsonl", lambda events: any(e.event == "end" for e in events), driver)
+    driver = start(folder, "run", "tiny.yaml", "--name", "cut", "--trials", "12", *PLACES)
+    ledger = folder / "my sweeps/cut/ledger.jsonl"
+    wait_for(ledger, lambda events: any(e.event == "driver" for e in events), driver)
     printed = run(folder, "run", "tiny.yaml", "--name", "cut", *PLACES)[1]
+    wait_for(ledger, lambda events: any(e.event == "end" for e in events), driver)
     driver.send_signal(signal.SIGINT)
     printed += driver.communicate(timeout=200)[0]
     for command in (
