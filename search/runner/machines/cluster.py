@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from spaces.parameters.domains import Scalar, format_value
 from spaces.space import Space
 from training.errors import UserError
 from training.process.optional import NEEDED_BY, install_line, is_installed
+from training.process.resources import count_cpus
 
 CONNECT_SECONDS = 5.0
 ACCELERATOR = "accelerator_type:"  # begins the name of the resource with which Ray gives the type of a node's GPUs
@@ -79,12 +79,12 @@ def _read_node(node: dict[str, Any]) -> Node:
 
 
 def this_machine() -> Node:
-    """Return this machine without asking Ray, which takes long to start; the counts are at least those of Ray."""
+    """Return this machine without asking Ray, which takes long to start; its GPUs are at least those of Ray."""
     devices = Path("/dev")
     # Drivers of other vendors than NVIDIA, and the one of Windows, have no file for each GPU.
     is_countable = not any((devices / name).exists() for name in ("kfd", "dxg"))
     gpus = len(list(devices.glob("nvidia[0-9]*"))) if is_countable else 1024
-    return Node("", socket.gethostname(), os.cpu_count() or 1, gpus)
+    return Node("", socket.gethostname(), count_cpus(), gpus)
 
 
 def fit_to_cluster(

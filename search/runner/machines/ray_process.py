@@ -22,6 +22,7 @@ from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.fork_start import name_fork_server, start_fork_server
 from search.runner.machines.ray_failures import describe_bad_place, describe_failure
 from training.errors import UserError
+from training.process.resources import count_cpus
 from training.process.text_files import keep_json, recall_json
 from training.process.user import complete_user
 
@@ -112,7 +113,8 @@ def _init_ray(address: str | None) -> None:
     logs: dict[str, Any] = {"log_to_driver": verbose, "logging_level": logging.INFO if verbose else logging.ERROR}
     if address is None:
         # Without an address Ray would join any running cluster; a sweep does this only with --address.
-        where: dict[str, Any] = {"address": "local", "include_dashboard": False}
+        # By itself Ray takes all CPUs of the machine, also where this process may use some of them.
+        where: dict[str, Any] = {"address": "local", "include_dashboard": False, "num_cpus": count_cpus()}
         environment: dict[str, Any] = {}
         python = start_fork_server()  # it imports while Ray starts
     else:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from itertools import product
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock, patch
@@ -19,7 +20,7 @@ from search.cli.inspect.mlflow_ui import find_free_port
 from search.runner.interrupt import Interrupted, listen
 from search.runner.machines import preparation, ray_process
 from search.runner.machines.capacity import plan_demand
-from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes
+from search.runner.machines.cluster import Node, fit_to_cluster, list_nodes, this_machine
 from search.runner.machines.preparation import MachineFacts, input_key, inputs_of, prepare_cluster, prepare_machine
 from search.runner.machines.ray_process import RAY_SETTINGS, start_ray, watch_servers, without_secrets
 from spaces.load import load_space
@@ -352,6 +353,18 @@ def test_a_ray_of_this_machine_listens_on_the_loopback_alone(monkeypatch, addres
     start_ray(address)
     assert ips == ["127.0.0.1" if is_local else "192.0.2.7"]
     assert get_node_ip_address() == "192.0.2.7", "another Ray of this process is as its caller wants it"
+
+
+@pytest.mark.parametrize(("address", "cpus"), [(None, 3), ("head:6379", None)])
+def test_a_ray_of_this_machine_has_the_cpus_that_this_process_may_use(monkeypatch, address, cpus):
+    taken = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 2, 5})
+    monkeypatch.setattr("training.process.resources._list_quotas", lambda: [inf])
+    monkeypatch.setattr(ray, "init", lambda **settings: taken.append(settings.get("num_cpus")))
+    monkeypatch.setattr("search.runner.machines.ray_process._join", lambda address: [])
+    start_ray(address)
+    assert taken == [cpus]
+    assert this_machine().cpus == 3
 
 
 def test_tune_copies_no_key_into_the_runtime_environment_of_its_workers(monkeypatch):
