@@ -32,6 +32,7 @@ from training.loop.recorded_passes import RecordedPasses, may_record
 from training.loop.trainer import make_trainer
 from training.model.batch_statistics import has_batch_norm
 from training.model.build import build_model, refuse_single_images
+from training.model.depthwise import use_quick_gradients
 from training.model.teacher import read_teacher
 from training.process.isolation import isolated_process
 from training.process.resources import ONE_CPU, Resources, limit_memory
@@ -177,6 +178,8 @@ def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, epoch_size
     setup.zero_matrices = {weight for weight in model.parameters() if weight.ndim > 1 and not weight.any()}
     if recipe.data_parallel.strategy == "fsdp":
         shard(setup)  # after all techniques have changed the model
+    elif device == "cpu":
+        use_quick_gradients(setup.model)
     return Classifier(recipe, setup)
 
 
