@@ -25,13 +25,14 @@ Say = Callable[[str], object]  # gets the name of each step that takes time
 
 GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
 MEASURED_SHARE = 0.1  # of the time of the sweep
-DEEPEST_SHARE = 0.4  # of the time after the start, that one trial of the deepest level takes at most; about as much is
-# for the last trainings, on all images
+DEEPEST_SHARE = (
+    0.4  # of the time after the start, that a trial of the deepest level takes; the last trainings take as much
+)
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
 ENLARGED_EPOCHS = 10  # of the later half that fit in that time, for small images to be enlarged further
 USUAL_EPOCHS = 5  # of a fine-tuning that starts at the probe
-FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs, or steps where these are fewer epochs
+FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs, or steps if these are fewer epochs
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,7 @@ def _part_of(override: str) -> str:
 def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: Say) -> TimedDraft:
     """Return the largest backbone with which the fewest trials fit into the time, else the smallest one.
 
-    The smallest is measured first, because a larger one takes at least twice as long: one that cannot fit is not measured,
-    and the measurements take a tenth of the time at most.
+    The smallest is measured first, and a larger one, which takes twice as long, only if it can fit; all in a tenth of the time.
     """
 
     def measure(draft: Draft) -> TimedDraft:
@@ -248,7 +248,7 @@ def _fill_with_cheap_trials(
     has time for photographs of the weights' size, fine-tuning gets smaller ones, and validation decides.
     """
     draft, epochs = timed.draft, timed.epochs
-    levels, side, step = draft.levels, draft.side, rules.SIDE_STEP
+    levels, side, step = tuple(FEWEST), draft.side, rules.SIDE_STEP
     share = DEEPEST_SHARE * (seconds - spent - FIRST_SECONDS) - timed.setup_seconds
     are_epochs_free, is_side_free = epochs == draft.epochs, not any("image_size" in other for other in others)
 
@@ -272,7 +272,7 @@ def _fill_with_cheap_trials(
         side -= step
     probe_side = side
     while len(levels) > 1 and count_fewest() * find_epoch_seconds(side, levels[-1]) > share:
-        if is_side_free and levels[-1] == draft.levels[1] and side - step >= least:
+        if is_side_free and levels[-1] == "most" and side - step >= least:
             side -= step
         else:
             levels = levels[:-1]
@@ -285,9 +285,8 @@ def _fill_with_cheap_trials(
         usual = min(USUAL_EPOCHS, int(share / epoch_seconds))
         epochs = min(epochs, max(count_fewest(), usual, int(TRIAL_SHARE * seconds / epoch_seconds)))
     full_trials = rules.USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
-    preset = draft.preset
-    if full_trials < preset.trials[0]:  # then few choices are searched, and the head alone is left to the probe
-        preset, levels = replace(preset, level=0), levels[1:] or levels
+    levels = levels[1:] or levels  # the head alone is left to the probe
+    preset = draft.preset if full_trials >= draft.preset.trials[0] else replace(draft.preset, level=0)
     pace = f"an epoch of the deepest level takes about {_round(epoch_seconds)} here, and the search may take"
     draft = replace(draft, side=side, probe_side=probe_side)
     made = replace(draft, preset=preset, epochs=epochs, levels=levels, trials=preset.trials[1])

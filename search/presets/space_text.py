@@ -31,7 +31,7 @@ class Draft:
     batch: int
     epochs: int
     trials: int
-    levels: tuple[str, ...] = ("last", "most", "full")  # of unfreeze, the deepest last
+    levels: tuple[str, ...] = ("most", "full")  # of unfreeze, the deepest last
     has_batch_norm: bool = False
     most_side: int = 0  # where there is time
     probe_side: int = 0  # of the linear probe, where others have no time for as large images
@@ -81,7 +81,7 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
         "backbone": f"{draft.reason}.",
         "preprocessing": f"The images have {data.side} pixels on the shorter side.",
         "epochs": f"An epoch has {max(1, data.train_images // draft.batch):,} steps.",
-        "unfreeze": "How much of the model is trained: the head, the head and the later half, or everything.",
+        "unfreeze": "How much of the model is trained: the head (last), also the later half (most), or everything (full).",
         "linear_probe": "Whether the head starts at the logistic regression on the frozen features.",
         "flip": "Set the probability to 0.0 where a mirrored image means something else.",
     }
@@ -110,8 +110,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     if draft.is_small:
         crop = {"name": "padded", "padding": Uniform(0.05, 0.25)}
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
-    levels = draft.levels[1:] if draft.backbone.weights == "letters" else draft.levels
-    unfreeze = tuple(draft.describe_level(level) for level in levels)
+    unfreeze = tuple(map(draft.describe_level, draft.levels))
     smoothing, dropout, loss = HELD["label_smoothing"], HELD["head_dropout"], EQUAL_CLASSES
     if draft.preset.level:
         loss = Choice(({"name": "cross_entropy"}, {"name": "logit_adjusted", "tau": Uniform(0.3, 1.5)}))
