@@ -11,12 +11,7 @@ import pandas as pd
 
 from analysis.effects.lead import Lead, judge_lead
 from analysis.effects.search_parameters import list_parameters
-from analysis.effects.technique_effects import (
-    NOT_ENOUGH,
-    fit_sweep,
-    measure_effects,
-    measure_interactions,
-)
+from analysis.effects.technique_effects import NOT_ENOUGH, fit_sweep, measure_effects, measure_interactions
 from analysis.report.cautions import list_cautions
 from analysis.report.choices import describe_choice, list_changes
 from ledger.formatting import format_effect, format_megabytes, format_points, format_score, format_seconds, plural

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Literal
 
 from analysis.effects.search_parameters import list_parameters
 from analysis.report.page import render_template
-from analysis.report.sweep_data import Axis, EffectData, SweepData, collect_effects, collect_sweep
+from analysis.report.sweep_data import EffectData, SweepData, collect_effects, collect_sweep
 from ledger.columns import list_columns
-from ledger.formatting import plural
 from training.errors import UserError
 from training.process.writable import complete_file
 
 if TYPE_CHECKING:
     from ledger.tables import Sweep
 
-Kind = Literal["effects", "curves", "parallel", "scores", "course", "slices", "contour"]
-FEWEST = 8  # trials of full length, for slices and contours
+Kind = Literal["effects", "curves", "parallel", "scores", "course", "slices"]
 ROW = 24  # height of a level in the figure of effects, in pixels
 
 
@@ -28,8 +26,7 @@ ROW = 24  # height of a level in the figure of effects, in pixels
 class Figure:
     """A figure that Apache ECharts draws; a notebook shows it without a network.
 
-    `settings` are the first values of the figure's controls, such as the group of the curves. A `note` says why there is
-    no figure.
+    `settings` are the first values of the figure's controls, such as the group of the curves.
     """
 
     kind: Kind
@@ -37,13 +34,12 @@ class Figure:
     sweep: SweepData
     effects: Sequence[EffectData] = ()
     settings: dict[str, object] = field(default_factory=dict)
-    note: str = ""
 
     @property
     def height(self) -> int:
         """The height in a notebook, in pixels; it has room for the controls."""
         if self.kind == "slices":
-            return 70 + slices_height(self.sweep.slices)
+            return 100 + 170 * -(-len(self.sweep.slices) // 3)  # three beside each other
         return 90 + ROW * max(4, len(self.effects)) if self.kind == "effects" else 480
 
     def to_html(self) -> str:
@@ -52,10 +48,9 @@ class Figure:
 
     def save(self, path: str | Path) -> Path:
         """Write the page, and return its path."""
-        out = Path(path)
-        with complete_file("path", out) as complete:
+        with complete_file("path", Path(path)) as complete:
             complete.write_text(self.to_html(), encoding="utf-8")
-        return out
+        return Path(path)
 
     def __repr__(self) -> str:
         return self.title  # what a notebook keeps beside the figure, and a terminal shows
@@ -69,24 +64,9 @@ class Figure:
 
 
 def to_json(sweep: SweepData, effects: Sequence[EffectData] = ()) -> dict[str, object]:
-    """The data of a page's figures as plain values."""
-    # Not `asdict`, which copies each value of each epoch.
+    """The data of a page's figures as plain values; `asdict` would copy each value of each epoch."""
     axes = {name: [vars(axis) for axis in getattr(sweep, name)] for name in ("axes", "slices")}
     return vars(sweep) | axes | {"effects": [vars(row) for row in effects]}
-
-
-def slices_height(slices: Sequence[Axis]) -> int:
-    """The height of the figure of slices in pixels: three beside each other."""
-    return 30 + 170 * -(-len(slices) // 3)
-
-
-def explain_missing(sweep: Sweep, slices: Sequence[Axis], fewest: int) -> str:
-    """Why there are no slices, or contours of `fewest` = 2 search parameters; empty if there are."""
-    if (full := len(sweep.completed)) < FEWEST:
-        return f"Slices and contours need {FEWEST} trials of full length; this sweep has {full}."
-    if len(slices) < fewest:
-        return f"This needs {plural(fewest, 'search parameter')} with several values among the trials of full length."
-    return ""
 
 
 @dataclass(frozen=True)
@@ -138,30 +118,7 @@ class Plots:
 
     def slices(self) -> Figure:
         """The score of each trial of full length over its value of each search parameter."""
-        data = collect_sweep(self.sweep)
-        return Figure("slices", f"Slices of {data.name}", data, note=explain_missing(self.sweep, data.slices, 1))
-
-    def contour(self, x: str | None = None, y: str | None = None) -> Figure:
-        """The trials of full length over two search parameters; the field has the mean score of the trials near each place.
-
-        Args:
-            x: A search parameter, or a searched field inside an option, such as `optimizer.lr`.
-            y: Another one. Default: the first two of the space.
-        """
-        data = collect_sweep(self.sweep)
-        title, note = f"Contours of {data.name}", explain_missing(self.sweep, data.slices, 2)
-        if note:
-            return Figure("contour", title, data, note=note)
-        names = [axis.name for axis in data.slices]
-        for argument, name in (("x", x), ("y", y)):
-            if name is not None and name not in names:
-                raise UserError(
-                    f"{argument}={name!r}: this is no search parameter with several values among the trials of full length. "
-                    f"Choose one of: {', '.join(names)}."
-                )
-        x = x or next(name for name in names if name != y)
-        y = y or next(name for name in names if name != x)
-        return Figure("contour", title, data, settings={"x": x, "y": y})
+        return Figure("slices", f"Slices of {self.sweep.name}", collect_sweep(self.sweep))
 
     def _check(self, argument: str, value: str, others: tuple[str, ...]) -> None:
         known = [*others, *(parameter.name for parameter in list_parameters(self.sweep.space.recipe))]

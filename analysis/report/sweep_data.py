@@ -47,9 +47,8 @@ class SweepData:
     """A sweep for the figures. Each column of `trials`, `varying` and `axes` has a value for each trial.
 
     Scores are as displayed: accuracies in per cent. A curve is a list of scores for the epochs from 1 on. `epochs` has
-    for each trial the `EPOCH_METRICS` that it has, as such lists too.
-    `rungs` are the epochs at which trials were stopped, each with their number. `slices` are from `list_slices`, and
-    `course` from `measure_course`.
+    for each trial the `EPOCH_METRICS` that it has, as such lists too. `rungs` are the epochs at which trials were
+    stopped, each with their number. `slices` are from `list_slices`, and `course` from `measure_course`.
     """
 
     name: str

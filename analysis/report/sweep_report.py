@@ -23,7 +23,7 @@ from analysis.report.findings import (
     describe_winner,
     order_effects,
 )
-from analysis.report.interactive_figures import explain_missing, slices_height, to_json
+from analysis.report.interactive_figures import to_json
 from analysis.report.page import Section, Verdict, list_charts, render_template
 from analysis.report.sentences import describe_images, describe_lead, describe_state
 from analysis.report.sweep_data import EPOCH_METRICS, collect_effects, collect_sweep
@@ -67,13 +67,6 @@ def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section]
         data=to_json(data, known) | {"charts": list_charts(mistakes)},
         is_scored=bool(scored.any()),
         has_epochs=_has_epochs(sweep),
-        no_slices=explain_missing(sweep, data.slices, 1),
-        no_contour=explain_missing(sweep, data.slices, 2),
-        slices_height=slices_height(data.slices),
-        pair=dict(zip("xy", (axis.name for axis in data.slices), strict=False)),
-        colours="Purple is low, orange is high."
-        if sweep.sign > 0
-        else "Purple is high, orange is low, which is better.",
     )
 
 

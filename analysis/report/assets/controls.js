@@ -6,8 +6,6 @@ function fillControls(element) {
   const choices = {
     show: ["score", ...Object.keys(EPOCH_METRICS).filter((name) => isNew || sweep.epochs.some((one) => one[name]))],
     by: ["state", ...names],
-    x: sweep.slices?.map(({ name }) => name),
-    y: sweep.slices?.map(({ name }) => name),
     over: [...names, ...sweep.columns.filter((one) => one.title && trials[one.name].some((value) => value !== null)).map((one) => one.name)],
   };
   for (const select of element.querySelectorAll("select[name]")) {

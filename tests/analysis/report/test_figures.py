@@ -74,7 +74,7 @@ def test_a_page_is_much_smaller_than_two_megabytes(page):
     assert len(page.encode()) < 1_500_000
 
 
-@pytest.mark.parametrize("kind", ["effects", "curves", "parallel", "scores", "course", "slices", "contour"])
+@pytest.mark.parametrize("kind", ["effects", "curves", "parallel", "scores", "course", "slices"])
 def test_a_figure_in_a_notebook_needs_no_other_file(sweep, kind):
     figure = getattr(sweep.plot, kind)()
     frame = figure._repr_html_()
@@ -100,24 +100,12 @@ def test_slices_have_the_trials_of_full_length_alone_with_the_scale_of_their_dom
     assert [value is not None for value in slices["mixup.alpha"].values] == mixed
 
 
-def test_contours_show_the_first_two_parameters_or_those_that_are_named(sweep):
-    first = [axis.name for axis in collect_sweep(sweep).slices]
-    assert list(sweep.plot.contour().settings.values()) == first[:2]
-    assert sweep.plot.contour("mixup.alpha", "optimizer.lr").settings == {"x": "mixup.alpha", "y": "optimizer.lr"}
-    other = sweep.plot.contour(y=first[0]).settings
-    assert other == {"x": first[1], "y": first[0]}
-    with pytest.raises(UserError, match="x='lr': this is no search parameter with several values.*optimizer.lr"):
-        sweep.plot.contour("lr")
-
-
-def test_few_trials_of_full_length_have_a_sentence_in_place_of_slices_and_contours(sweep):
-    few = sweep.completed.trial.head(7)
+def test_a_sweep_with_one_trial_of_full_length_has_no_slices(sweep):
+    few = sweep.completed.trial.head(1)
     curves = sweep.curves[sweep.curves.trial.isin(few)]
     small = replace(sweep, trials=sweep.trials[sweep.trials.trial.isin(few)], curves=curves)
-    sentence = "Slices and contours need 8 trials of full length; this sweep has 7."
-    for page in (small.plot.slices().to_html(), small.plot.contour().to_html(), render_report(find(small))):
-        assert page.count(sentence) == 1
-        assert not re.search('data-chart="(slices|contour)"', page)
+    assert 'data-chart="slices"' in render_report(find(sweep))
+    assert 'data-chart="slices"' not in render_report(find(small))
 
 
 def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):
@@ -185,23 +173,6 @@ def test_a_browser_shows_the_table_of_trials_and_the_figures(page, tmp_path, swe
 @needs_browser
 def test_a_browser_draws_the_figure_of_a_notebook(tmp_path, sweep):
     assert max(widths(open_in_browser(sweep.plot.curves().to_html(), tmp_path))) > 500
-
-
-@needs_browser
-def test_a_browser_draws_contours_on_logarithmic_axes_and_names_what_is_below_the_pointer(tmp_path, sweep):
-    act = """
-      const chart = echarts.getInstanceByDom(document.querySelector("[_echarts_instance_]"));
-      const { xAxis, yAxis, series } = chart.getOption();
-      chart.dispatchAction({ type: "showTip", seriesIndex: 1, dataIndex: 0 });
-      document.body.dataset.seen = [xAxis[0].type, yAxis[0].type, series[0].data.length, series[1].data.length].join();
-    """
-    figure = sweep.plot.contour("optimizer.lr", "mixup.alpha")
-    document = open_in_browser(figure.to_html(), tmp_path, act, seen="<b>Trial ")
-    across, up, cells, points = re.search(r'data-seen="([^"]+)"', document)[1].split(",")
-    assert (across, up) == ("log", "log")
-    assert int(points) == ((sweep.recipes["mixup.alpha"] > 0) & (sweep.trials.state == "completed").to_numpy()).sum()
-    assert 0 < int(cells) < 1600
-    assert re.search(r"<b>Trial \d{4}</b>", document)
 
 
 @needs_browser
