@@ -25,9 +25,7 @@ Say = Callable[[str], object]  # gets the name of each step that takes time
 
 GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
 MEASURED_SHARE = 0.1  # of the time of the sweep
-DEEPEST_SHARE = (
-    0.4  # of the time after the start, that a trial of the deepest level takes; the last trainings take as much
-)
+DEEPEST_SHARE = 0.4  # of the time after the start, for a trial of the deepest level; the last trainings take as much
 TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
 ENLARGED_EPOCHS = 10  # of the later half that fit in that time, for small images to be enlarged further

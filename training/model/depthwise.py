@@ -26,6 +26,8 @@ def use_quick_gradients(model: nn.Module) -> None:
 
 
 class DepthwiseConv2d(nn.Conv2d):
+    """The convolution, with another gradient for few pixels."""
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         is_plain = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or input.dtype != torch.float32
         if is_plain or input.shape[2:].numel() > FEW_PIXELS or not self.weight.requires_grad:
