@@ -1,5 +1,6 @@
 """The files in deploy/ are valid as far as a machine without the services can check them, and so are their commands."""
 
+import inspect
 import json
 import os
 import re
@@ -115,6 +116,14 @@ def test_volumes_belong_to_the_user_of_the_image():
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         assert group["template"]["spec"]["securityContext"] == {"fsGroup": user}
     assert f"sudo chown {user} /shared" in aws["initialization_commands"]
+
+
+def test_the_image_has_the_programs_that_others_call_in_it():
+    from ray.autoscaler._private.command_runner import DockerCommandRunner
+
+    installed = re.search(r"--no-install-recommends (.*?) &&", (DEPLOY / "Dockerfile").read_text())[1].split()
+    assert "rsync -e '{} exec -i'" in inspect.getsource(DockerCommandRunner), "Ray's launcher needs it no more"
+    assert {"rsync", "wget"} <= set(installed)
 
 
 def test_login_shells_find_the_programs_of_the_image(tmp_path):

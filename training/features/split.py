@@ -20,7 +20,7 @@ from torchvision.ops import StochasticDepth
 
 from training.model.stages import head_of
 
-_KNOWN = ("torch.nn.", "timm.", "torchvision.")  # libraries whose random and counting modules are those listed here
+_KNOWN = ("torch.nn.", "timm.", "torchvision.", "training.model.depthwise")  # their modules that vary are listed here
 _RANDOM = ("drop", "rand", "bernoulli", "stochastic", "normal_", "uniform_")  # parts of the names of random functions
 
 

@@ -106,6 +106,7 @@ def test_a_sweep_with_one_trial_of_full_length_has_no_slices(sweep):
     small = replace(sweep, trials=sweep.trials[sweep.trials.trial.isin(few)], curves=curves)
     assert 'data-chart="slices"' in render_report(find(sweep))
     assert 'data-chart="slices"' not in render_report(find(small))
+    assert "No search parameter has several values among the trials of full length." in small.plot.slices().to_html()
 
 
 def test_a_figure_can_be_written_to_a_file(sweep, tmp_path):

@@ -3,10 +3,12 @@
 import copy
 
 import pytest
+import timm
 import torch
 from torch import nn
 
 from training import train
+from training.features.split import split_model
 from training.model import depthwise
 from training.model.depthwise import DepthwiseConv2d, use_quick_gradients
 
@@ -86,6 +88,16 @@ def test_trainings_on_a_cpu_use_it_and_end_as_with_the_plain_convolution(monkeyp
     monkeypatch.setattr(train, "use_quick_gradients", lambda model: None)
     plain = fit(epochs=1, **recipe).metrics[-1]
     assert quick["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-3)
+
+
+def test_a_model_is_divided_for_stored_features_as_before():
+    backbone = timm.create_model("mobilenetv3_small_050", num_classes=3).requires_grad_(False)
+    backbone.classifier.requires_grad_()
+    for module in backbone.modules():
+        module.train(not isinstance(module, nn.BatchNorm2d))
+    before = len(split_model(backbone).prefix.nodes)
+    use_quick_gradients(backbone)
+    assert len(split_model(backbone).prefix.nodes) == before
 
 
 def test_a_copy_has_weights_of_its_own_and_the_names_stay(tmp_path):
