@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from ledger.names import check_name
 from ledger.trust import DEBUG
 from search.arguments import absolute_uri, check_store, read_seconds
+from search.display.terminal import make_console
 from search.request import PLACING, SweepRequest, read_changes, read_request
-from search.result import Result, choose_page, library_signals, new_console
+from search.result import Result, choose_page, library_signals
 from search.sweep_options import DriverOptions, ReadOptions, ResumeOptions, SweepOptions, load_plugins, takes
 from training.errors import UserError
 
@@ -43,7 +44,7 @@ def run(options: SweepOptions) -> Result:
     Raises:
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
-    console = options.console or new_console()
+    console = options.console or make_console()
     display, request = _read(options, console)
     space, settings, home, name = request.space, request.settings, request.storage, options.name
     check_store(settings.tracking_uri, settings.experiment)
@@ -80,7 +81,7 @@ def check(options: SweepOptions) -> Iterator[Check]:
     load_plugins(options.plugins)
     from search.checks import Checker
 
-    return Checker(read_request(options, (options.console or new_console()).print)).run()
+    return Checker(read_request(options, (options.console or make_console()).print)).run()
 
 
 @takes(ResumeOptions)
@@ -104,7 +105,7 @@ def resume(options: ResumeOptions) -> Result:
         fetch_sweep(changes["copy_to"], Path(options.storage).absolute() / check_name(options.name))
     from ledger.folder import open_folder
 
-    folder, console = open_folder(Path(options.storage).absolute(), options.name), options.console or new_console()
+    folder, console = open_folder(Path(options.storage).absolute(), options.name), options.console or make_console()
     if options.overrides:
         from ledger.record import SweepRecord
         from search.display.sweep_display import SweepDisplay
@@ -133,7 +134,7 @@ def open(options: ReadOptions) -> Result:
         if options.overrides:
             raise UserError(f"{options.overrides[0]}: through a store a sweep is only read. Leave --from out.")
         record = fetch_record(uri, check_name(options.name))
-    console = options.console or new_console()
+    console = options.console or make_console()
     record = move_data(record, options.overrides, SweepDisplay(console).line)
     return Result(record, record.state, 0, console, uri)
 

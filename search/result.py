@@ -206,13 +206,6 @@ def choose_page(name: str, out: str | Path | None, sweep_id: str) -> Path:
     return page
 
 
-def new_console() -> Console:
-    """Return a console for the terminal or the notebook."""
-    from search.display.terminal import make_console
-
-    return make_console()
-
-
 @contextmanager
 def library_signals() -> Iterator[None]:
     """Give the caller its signal handlers back, and raise Python's own exception for Ctrl-C."""

@@ -32,7 +32,7 @@ from training.loop.recorded_passes import RecordedPasses, may_record
 from training.loop.trainer import make_trainer
 from training.model.batch_statistics import has_batch_norm
 from training.model.build import build_model, refuse_single_images
-from training.model.depthwise import use_quick_gradients
+from training.model.convolutions import replace_convolutions
 from training.model.teacher import read_teacher
 from training.process.isolation import isolated_process
 from training.process.resources import ONE_CPU, Resources, limit_memory
@@ -179,7 +179,7 @@ def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, epoch_size
     if recipe.data_parallel.strategy == "fsdp":
         shard(setup)  # after all techniques have changed the model
     elif device == "cpu":
-        use_quick_gradients(setup.model)
+        replace_convolutions(setup.model)
     return Classifier(recipe, setup)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -108,11 +107,9 @@ def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
     if len(few):
         names = ", ".join(f"{row.parameter}={row.level}" for row in few.head(6).itertuples())
         more = f" and {len(few) - 6} more" if len(few) > 6 else ""
-        seen = few.full.where(few.full < FEWEST_OF_LEVEL, few.full_off).median()
-        needed = math.ceil(len(sweep.different) * FEWEST_OF_LEVEL / max(seen, 0.5))
         yield (
             f"These levels, or the baseline's choice beside them, have fewer than {FEWEST_OF_LEVEL} trials of full length, so "
-            f"they have no verdict: {names}{more}. About {needed} trials in all would give most of them enough."
+            f"they have no verdict: {names}{more}."
         )
 
 

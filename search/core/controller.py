@@ -317,6 +317,8 @@ class Controller:
         self.decisions[trial.number] = Decision.CONTINUE
         scheduler = self.space.search.scheduler
         if self.asha and scheduler.name == "asha":
-            group = trial.recipe.flat().get(scheduler.group)
+            name, _, field = scheduler.group.partition(".")
+            part = getattr(trial.recipe, name, None)
+            group = getattr(part, field, None) if field else part
             is_protected = trial.origin in ("probe", "baseline") or trial.number in self.full
             self.asha.start(trial.number, trial.epochs, group, is_protected, self.trials.original_of(trial))

@@ -42,8 +42,8 @@ class Evidence:
         spread = _spread_of_best(passed)
         correlation /= math.sqrt(correlation**2 + spread**2 * (1 - correlation**2))
         correlation = max(-_LARGEST, min(_LARGEST, correlation))
-        weights = weight, len(pairs) - 1
-        return math.tanh(float(np.average([math.atanh(expected), math.atanh(correlation)], weights=weights)))
+        shown = len(pairs) - 1
+        return math.tanh((math.atanh(expected) * weight + math.atanh(correlation) * shown) / (weight + shown))
 
 
 def _rank_correlation(pairs: list[tuple[float, float]]) -> float:

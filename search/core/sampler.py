@@ -27,12 +27,11 @@ _NUMBER, _IS_LOST, _END, _FIRST_SHARE = range(4)  # columns: the scores at SHARE
 
 
 class Drawing:
-    """One draw from a space: `choose` gives each value. It keeps the parameters, and the axes of those that can vary."""
+    """One draw from a space: `choose` gives each value that can vary; the axis of each parameter is put into `axes`."""
 
-    def __init__(self, choose: Choose) -> None:
+    def __init__(self, choose: Choose, axes: dict[str, Axis]) -> None:
         self.params: Params = {}
-        self.axes: dict[str, Axis] = {}
-        self._choose = choose
+        self._choose, self._axes = choose, axes
 
     def suggest_categorical(self, name: str, choices: Sequence[Scalar]) -> Scalar:
         return self._take(name, Axis(0, len(choices) - 1, tuple(choices)))
@@ -44,11 +43,8 @@ class Drawing:
         return self._take(name, Axis(low, high, is_whole=True))  # type: ignore[return-value]
 
     def _take(self, name: str, axis: Axis) -> Scalar:
-        if axis.low < axis.high:
-            self.axes[name] = axis
-            self.params[name] = self._choose(name, axis)
-        else:
-            self.params[name] = axis.decode(axis.low)
+        self._axes[name] = axis
+        self.params[name] = self._choose(name, axis) if axis.low < axis.high else axis.decode(axis.low)
         return self.params[name]
 
 
@@ -80,6 +76,7 @@ class Sampler:
         self._facts: dict[int, _Fact] = {}
         self._infeasible: Counter[int] = Counter()  # draws of each trial
         self._points = Points()
+        self._axes: dict[str, Axis] = {}  # of each parameter so far
         self._table = np.full((64, _FIRST_SHARE + len(SHARES)), np.nan)
         self._with_point: dict[frozenset, list[_Fact]] = {}
         self._copied: list[list[_Fact]] = []  # those of points that several trials have had
@@ -96,18 +93,16 @@ class Sampler:
         if self.name != "grid":
             begin = self._prepare(trial)
             for _ in range(_REDRAWS):
-                drawing = Drawing(begin())
+                drawing = Drawing(begin(), self._axes)
                 drawn = self.suggest(drawing)
                 if not self._has(drawing.params) and (made := read(drawn)) is not None:
-                    self._keep(trial, drawing)
+                    self._keep(trial, drawing.params)
                     return drawing.params, made
         shuffled = ShuffledTrial(self._seed_of(trial))
         for params in self._grid or (params for params, _ in draw_every(self.suggest, shuffled)):
-            if not self._has(params):
-                drawing, drawn = self._replay(params)
-                if (made := read(drawn)) is not None:
-                    self._keep(trial, drawing)
-                    return params, made
+            if not self._has(params) and (made := read(self._replay(params)[1])) is not None:
+                self._keep(trial, params)
+                return params, made
         self.is_used_up = True
         return None
 
@@ -117,7 +112,9 @@ class Sampler:
         `params` is None if the recipe lies outside the space.
         """
         if params is not None and trial not in self._facts:
-            self._keep(trial, self._replay(params)[0])
+            if not params.keys() <= self._axes.keys():  # a parameter has the same axis in each draw
+                params, _ = self._replay(params)
+            self._keep(trial, params)
 
     def report(self, trial: int, share: float, score: float) -> None:
         """Record the best score so far at a share of the trial's own length; higher is better."""
@@ -142,12 +139,14 @@ class Sampler:
     def _has(self, params: Params) -> bool:
         return frozenset(params.items()) in self._with_point
 
-    def _replay(self, params: Params) -> tuple[Drawing, Values]:
-        drawing = Drawing(lambda name, axis: params[name])
-        return drawing, self.suggest(drawing)
+    def _replay(self, params: Params) -> tuple[Params, Values]:
+        drawing = Drawing(lambda name, axis: params[name], self._axes)
+        values = self.suggest(drawing)
+        return drawing.params, values
 
-    def _keep(self, trial: int, drawing: Drawing) -> None:
-        fact = _Fact(drawing.params, self._points.add(drawing.params, drawing.axes))
+    def _keep(self, trial: int, params: Params) -> None:
+        axes = {name: axis for name in params if (axis := self._axes[name]).low < axis.high}
+        fact = _Fact(params, self._points.add(params, axes))
         self._table = grow(self._table, fact.row + 1)
         self._table[fact.row, :_FIRST_SHARE] = trial, False, np.nan
         self._facts[trial] = fact

@@ -20,7 +20,8 @@ from torchvision.ops import StochasticDepth
 
 from training.model.stages import head_of
 
-_KNOWN = ("torch.nn.", "timm.", "torchvision.", "training.model.depthwise")  # their modules that vary are listed here
+# Modules of these that vary are listed here.
+_KNOWN = ("torch.nn.", "timm.", "torchvision.", "training.model.convolutions")
 _RANDOM = ("drop", "rand", "bernoulli", "stochastic", "normal_", "uniform_")  # parts of the names of random functions
 
 

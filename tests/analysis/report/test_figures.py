@@ -127,7 +127,7 @@ def test_an_unknown_column_gives_one_sentence_with_the_known_ones(sweep):
 def test_a_sweep_in_a_notebook_shows_its_best_trials_with_escaped_names(sweep):
     shown = replace(sweep, name="<b>")._repr_html_()
     assert "&lt;b&gt;" in shown
-    assert f"{sweep.completed.trial.iloc[0]:04d}" in shown
+    assert f"<td>{sweep.completed.trial.iloc[0]:04d}</td>" in shown
 
 
 def open_in_browser(text: str, folder: Path, act: str = "", seen: str = "<canvas") -> str:

@@ -104,6 +104,21 @@ def test_of_two_trials_with_one_point_the_longer_counts() -> None:
     assert len(sampler._compare()[0]) == 2
 
 
+def test_a_trial_whose_parameters_are_known_is_added_without_a_draw() -> None:
+    drawn = []
+
+    def draw(trial):
+        drawn.append(trial)
+        return {"a": trial.suggest_categorical("a", ["x", "y"]), "b": trial.suggest_int("b", 2, 2)}
+
+    sampler = Sampler(draw)
+    for number, params in enumerate([{"a": "x", "b": 2}, {"a": "y", "b": 2}, {"a": "x", "b": 2}]):
+        sampler.add(number, params)
+    assert len(drawn) == 1
+    assert sampler._points.of(np.arange(3), ["a"]).tolist() == [[0], [1], [0]]
+    assert list(sampler._points.axes) == ["a"]
+
+
 def forecast(curves: list[dict[float, float]], ends: list[float]) -> list[float]:
     return forecast_finals(np.array([scores_at_shares(curve) for curve in curves]), np.array(ends)).tolist()
 
