@@ -20,7 +20,7 @@ from training.distributed.parallel import connected, lead
 from training.distributed.rank import Rank
 from training.distributed.sharding import shard
 from training.errors import Diverged
-from training.features.use import FeatureUse, store_logits
+from training.features.use import FeatureUse
 from training.linear_probe import start_head
 from training.loop.auto_values.finders import MilestoneRate, find_batch_size, find_lr
 from training.loop.callbacks import NaNStop
@@ -140,9 +140,6 @@ def _train_on(
             start_head(classifier, data.train, resources.workers)
             reporter.stopwatch.stop()
         if job.val_images is None:  # a measurement of the speed computes everything
-            reporter.stopwatch.start("train")
-            store_logits(classifier, data, loaders.train_batches, resources.workers)
-            reporter.stopwatch.stop()
             features.begin(len(reporter.reports), checkpoint)
         features.prepare_images()
         return _fit(classifier, features, reporter, checkpoint, threads)

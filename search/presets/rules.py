@@ -16,7 +16,7 @@ from training.contract.specs import Backbone, Data
 from training.data.load_data import load_data
 from training.data.preprocessing.defaults import USUAL_SIDE, usual_side
 from training.errors import UserError
-from training.process.resources import Resources, find_device
+from training.process.resources import Resources, find_device, has_bfloat16
 from training.recipe import Recipe
 
 FEWEST_TESTED = 1000  # images from which a part is kept for a test that nobody asked for
@@ -92,8 +92,7 @@ def read_machine(spec: Data, cpus: float | None, gpus: float | None) -> LocalMac
     used = int(node.gpus) if demand.gpus and find_device() == "cuda" else 0
     resources = share_resources(Recipe(data=spec), demand.cpus, demand.gpus if used else 0.0, uses_share=False)
     memory = [torch.cuda.get_device_properties(index).total_memory / 2**30 for index in range(used)]
-    can_bf16 = bool(used) and torch.cuda.is_bf16_supported(including_emulation=False)
-    precision = "bf16-mixed" if can_bf16 else "16-mixed" if used else "32-true"
+    precision = "bf16-mixed" if has_bfloat16("cuda" if used else "cpu") else "16-mixed" if used else "32-true"
     return LocalMachine(
         int(node.cpus), used, min(memory, default=0.0), demand.count_slots([node]), resources, precision
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import PIL
@@ -21,7 +20,7 @@ from training.data.files.pixel_store import cache_limit, shared_array
 from training.data.identity import identify_images
 from training.data.pipelines.loaders import TrainLoader, build_loader, close_loader, make_eval_loader
 from training.data.pipelines.sampling import Draw, ShareBatches
-from training.features.split import Features, NoSplit
+from training.features.split import Features, NoSplit, Split
 from training.recipe import Recipe
 
 FORMAT = 1
@@ -47,20 +46,11 @@ class StoredFeatures(Dataset[tuple[Features, torch.Tensor]]):
         return Features(values.view(-1, *self.like.shape[1:])), self.labels[positions]
 
 
-class FrozenPart(Protocol):
-    """What computes the features of images; its description and its weights identify it."""
-
-    @property
-    def prefix(self) -> object: ...
-    def compute_features(self, images: torch.Tensor, /) -> torch.Tensor: ...
-    def weights(self) -> Iterable[tuple[str, torch.Tensor]]: ...
-
-
 @dataclass(frozen=True)
 class FeatureMaker:
     """Computes and stores the features of one frozen part, on the device of the training."""
 
-    split: FrozenPart
+    split: Split
     recipe: Recipe
     device: str
     workers: int

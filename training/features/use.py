@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import cast
 
 import lightning.pytorch as pl
-import torch
 
 from training.callbacks.unfreezing import unfreeze
 from training.contract.own_parts import list_own
@@ -15,14 +13,11 @@ from training.contract.technique import Technique
 from training.data.files.images import ImageData
 from training.data.files.pixel_store import LIMIT_VARIABLES, cache_limit
 from training.data.pipelines.loaders import Loaders
-from training.data.pipelines.sampling import ShareBatches
 from training.features.split import NoSplit, split_model
 from training.features.stored import FeatureMaker, SwitchedLoader
-from training.features.teacher_logits import TeacherLogits, WholeTeacher
 from training.loop.checkpoint import read_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.stopwatch import Stopwatch
-from training.model.teacher import TrainedTeacher
 from training.recipe import Recipe
 
 FROZEN_LEVELS = {"last", "most", "middle"}  # levels at which all first modules of a model are frozen
@@ -102,7 +97,7 @@ class FeatureUse(pl.Callback):
         recipe, images = self.classifier.recipe, len(self.data.train)
         if changing := find_random_input(self.classifier):
             return changing
-        if self.classifier.plan.lesson and self.classifier.teacher_logits is None:
+        if self.classifier.plan.lesson:
             return "the teacher of distillation needs its images"
         # The whole level, also of a resumed training, which then makes the same choice.
         milestones = [0, *recipe.unfreeze.milestones, recipe.epochs]
@@ -135,20 +130,3 @@ def find_random_input(classifier: Classifier) -> str | None:
     if plan.batch_transforms or plan.mixers:
         return "its batches are resized, erased or mixed"
     return "DALI decodes its images in another way" if recipe.augmentation.backend == "dali" else None
-
-
-def store_logits(classifier: Classifier, data: ImageData, batches: ShareBatches, workers: int) -> None:
-    """Let a training read its teacher's logits from the store if it would otherwise compute the same ones again."""
-    recipe, plan, images = classifier.recipe, classifier.plan, len(data.train)
-    obstacle = find_random_input(classifier)
-    if plan.lesson is None or obstacle or plan.rank.count > 1 or recipe.precision.mode == "64-true":
-        return
-    if recipe.epochs * (recipe.data.epoch_size or images) <= images or cache_limit("features") == 0:
-        return
-    teacher = cast(TrainedTeacher, plan.lesson.teacher)
-    teacher.to(torch.device(plan.device), torch.float32)
-    maker = FeatureMaker(WholeTeacher(teacher), recipe, plan.device, workers)
-    plain = recipe.without("evaluation_size")  # the training's size of images
-    if maker.fits(data.train, plain):
-        classifier.teacher_logits = TeacherLogits(maker.make(data.train, plain), batches)
-        logger.info("The teacher's logits are stored (%d MB).", maker.size_of(data.train, plain) >> 20)

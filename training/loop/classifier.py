@@ -21,14 +21,13 @@ from training.loop.recorded_passes import Compute, RecordedPasses
 from training.model.batch_statistics import on_copies_of_statistics
 from training.model.ensemble import join_logits, join_weights
 from training.model.stages import head_of
-from training.process.upload import upload
 from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
 from training.techniques.loss.losses import criterion_of
 from training.techniques.optimization.accumulation import weigh_batches
 
 if TYPE_CHECKING:
-    from training.features.teacher_logits import TeacherLogits
+    pass
 
 
 class SecondPass:
@@ -83,7 +82,6 @@ class Classifier(pl.LightningModule):
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
         self.second_pass = SecondPass(self.model, plan.find_worst_point) if plan.find_worst_point else None
         self.split: Split | None = None  # set while batches hold features in place of images
-        self.teacher_logits: TeacherLogits | None = None  # set while the logits of a teacher are stored
         self.passes: RecordedPasses | None = None  # set where they can be recorded
         self.feature_passes = self.image_passes = 0  # in this epoch
         self.train()  # Lightning keeps the modes from the start of a fit
@@ -149,8 +147,6 @@ class Classifier(pl.LightningModule):
         # Lightning's GradientAccumulationScheduler does only this; the weights of the last group are added here.
         self.batches_per_step = self.trainer.accumulate_grad_batches = self.batches_in(self.current_epoch)
         self.loss_weights = weigh_batches(self.plan.batch_sizes, self.batches_per_step, self.plan.rank)
-        if self.teacher_logits:
-            self.teacher_logits.begin(self.current_epoch)
         self.loss_sum: torch.Tensor | float = 0.0
         self.image_count = self.feature_passes = self.image_passes = 0
         self.steps: list[tuple[int, float, torch.Tensor]] = []
@@ -163,11 +159,7 @@ class Classifier(pl.LightningModule):
         if isinstance(images, torch.Tensor):
             images, targets = change_batch(self.plan, images, targets)
         lesson = self.plan.lesson
-        teacher_logits: torch.Tensor | None = None
-        if self.teacher_logits:
-            teacher_logits = upload(self.teacher_logits.of(batch_index), self.device)
-        elif lesson and isinstance(images, torch.Tensor):
-            teacher_logits = lesson.teacher.predict(images)
+        teacher_logits = lesson.teacher.predict(images) if lesson and isinstance(images, torch.Tensor) else None
         logits = self(images)
         loss = self.loss_of(logits, targets, teacher_logits)
         # A mixed image counts as one of the class with the larger share.

@@ -1,63 +1,91 @@
-"""Convolutions on a CPU whose images have few pixels left: their gradients are right, and quicker."""
+"""Convolutions on a CPU, with right gradients where images have few pixels left, and quicker ones where they are depthwise."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from timm.layers import Conv2dSame
+from timm.layers.padding import pad_same
 from torch import nn
 from torch.nn.functional import conv2d
 
-FEW_PIXELS = 16  # up to which the depthwise gradient below is the quicker one (docs/benchmarks.md, "Minutes")
+FEW_PIXELS = (
+    16  # up to which the weights' gradient below is the quicker one (docs/benchmarks.md, "Convolutions on a CPU")
+)
+Pair = tuple[int, int]
 
 
 def replace_convolutions(model: nn.Module) -> None:
-    """Let the convolutions of a model that keep the size of their images, but for a stride, compute as below."""
-    for conv in (module for module in model.modules() if type(module) is nn.Conv2d):
-        side = conv.kernel_size[0]
-        usual = ((side, side), (1, 1), (side // 2, side // 2), "zeros")
-        if side % 2 and side > 1 and (conv.kernel_size, conv.dilation, conv.padding, conv.padding_mode) == usual:
-            conv.__class__ = SmallImageConv2d
+    """Let the convolutions of a model compute as below."""
+    for module in model.modules():
+        if type(module) is Conv2dSame:
+            module.__class__ = CpuConv2dSame
+        elif type(module) is nn.Conv2d and isinstance(module.padding, tuple) and module.padding_mode == "zeros":
+            module.__class__ = CpuConv2d
 
 
-class SmallImageConv2d(nn.Conv2d):
-    """The convolution without what of its kernel meets only padding, and with another gradient where it is depthwise.
+class CpuConv2d(nn.Conv2d):
+    """The convolution without what of its kernel meets only padding.
 
     With bfloat16 on a CPU that has AVX512_BF16, oneDNN 3.13 leaves the gradient of that part as it finds the memory.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        side, padding = self.kernel_size[0], self.kernel_size[0] // 2
-        steps = [(pixels - 1) // stride * stride for pixels, stride in zip(input.shape[2:], self.stride, strict=True)]
-        if min(steps) < padding:
+        side, padding, stride = self.kernel_size[0], self.kernel_size[0] // 2, self.stride
+        usual = ((side, side), (1, 1), (padding, padding))
+        steps = [(pixels - 1) // step * step for pixels, step in zip(input.shape[2:], stride, strict=True)]
+        if min(steps) < padding and side % 2 and (self.kernel_size, self.dilation, self.padding) == usual:
             (height, width), (top, left) = input.shape[2:], [max(0, padding - step) for step in steps]
             met = self.weight[:, :, top : padding + height, left : padding + width]
-            return conv2d(input, met, self.bias, self.stride, (padding - top, padding - left), 1, self.groups)
-        is_depthwise = self.in_channels == self.out_channels == self.groups and self.stride == (1, 1) and side > 3
-        is_float32 = input.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        is_small = input.shape[2:].numel() <= FEW_PIXELS and not torch.compiler.is_compiling()
-        if is_depthwise and is_float32 and is_small and self.weight.requires_grad:
-            return _Depthwise.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call, no-any-return]
-        return super().forward(input)
+            return conv2d(input, met, self.bias, stride, (padding - top, padding - left), 1, self.groups)
+        return _convolve(self, input, self.padding)  # type: ignore[arg-type]
+
+
+class CpuConv2dSame(Conv2dSame):
+    """The convolution of timm that pads its images itself, as TensorFlow does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        padded = pad_same(x, list(self.kernel_size), list(self.stride), list(self.dilation))
+        return _convolve(self, padded, (0, 0))
+
+
+def _convolve(conv: nn.Conv2d, images: torch.Tensor, padding: Pair) -> torch.Tensor:
+    """Convolve, with other gradients where those of oneDNN take up to a thousand times as long as the output.
+
+    That is so for weights of 5×5 and more, and in bfloat16 for images with a stride.
+    """
+    is_depthwise = conv.in_channels == conv.out_channels == conv.groups and conv.dilation == (1, 1)
+    is_bfloat16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    is_strided, is_large = conv.stride != (1, 1), min(conv.kernel_size) > 3 and conv.weight.requires_grad
+    is_small = is_large and not is_strided and images.shape[2:].numel() <= FEW_PIXELS and images.dtype == torch.float32
+    if is_depthwise and not torch.compiler.is_compiling() and ((is_bfloat16 and (is_strided or is_large)) or is_small):
+        return _Depthwise.apply(images, conv.weight, conv.bias, conv.stride, padding)  # type: ignore[no-untyped-call, no-any-return]
+    return conv2d(images, conv.weight, conv.bias, conv.stride, padding, conv.dilation, conv.groups)
 
 
 class _Depthwise(torch.autograd.Function):
-    """With another gradient of the weights: oneDNN's takes up to thirty times that of the images (5×5 and more, AVX2)."""
-
     @staticmethod
-    def forward(ctx: Any, images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def forward(
+        ctx: Any, images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Pair, padding: Pair
+    ) -> torch.Tensor:
         ctx.save_for_backward(images, weight)
-        return conv2d(images, weight, bias, padding=weight.shape[-1] // 2, groups=len(weight))
+        ctx.stride, ctx.padding = stride, padding
+        return conv2d(images, weight, bias, stride, padding, groups=len(weight))
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Convolve each channel of each image with its gradient, which then is the kernel, and sum over the images."""
-        images, weight = ctx.saved_tensors
-        padding, mask = weight.shape[-1] // 2, (ctx.needs_input_grad[0], False, ctx.needs_input_grad[2])
-        of_images, _, of_bias = torch.ops.aten.convolution_backward(
-            gradient, images, weight, [len(weight)], [1, 1], [padding] * 2, [1, 1], False, [0, 0], len(weight), mask
+        """Compute in float32; for few pixels, convolve each channel of each image with its gradient, and add the images."""
+        saved, weight = ctx.saved_tensors
+        images, gradient, wanted = saved.float(), gradient.float(), ctx.needs_input_grad
+        is_small = wanted[1] and ctx.stride == (1, 1) and images.shape[2:].numel() <= FEW_PIXELS
+        shape = (ctx.stride, ctx.padding, (1, 1), False, (0, 0), len(weight))
+        of_images, of_weight, of_bias = torch.ops.aten.convolution_backward(
+            gradient, images, weight, [len(weight)], *shape, (wanted[0], wanted[1] and not is_small, wanted[2])
         )
-        # (N, C, H, W) as the N·C channels of one image, which lie last in memory
-        one, kernels = (part.permute(2, 3, 0, 1).flatten(2).permute(2, 0, 1) for part in (images, gradient))
-        of_weight = conv2d(one[None], kernels[:, None], padding=padding, groups=len(kernels))
-        return of_images, of_weight.unflatten(1, images.shape[:2]).sum((0, 1))[:, None], of_bias
+        if is_small:
+            # (N, C, H, W) as the N·C channels of one image, which lie last in memory
+            one, kernels = (part.permute(2, 3, 0, 1).flatten(2).permute(2, 0, 1) for part in (images, gradient))
+            each = conv2d(one[None], kernels[:, None], padding=ctx.padding, groups=len(kernels))
+            of_weight = each.unflatten(1, images.shape[:2]).sum((0, 1))[:, None]
+        return None if of_images is None else of_images.to(saved.dtype), of_weight, of_bias, None, None

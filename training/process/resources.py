@@ -129,6 +129,16 @@ class PeakMemory:
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
+def has_bfloat16(device: str) -> bool:
+    """Return whether the GPU in use, or this CPU, has bfloat16 arithmetic; emulation is slower than float32."""
+    import torch
+
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    has = torch.cpu.get_capabilities() if torch.backends.mkldnn.is_available() else {}
+    return any(has[name] for name in has if name.endswith("bf16"))
+
+
 def read_gpu_mb() -> float:
     """Return the memory of the smallest GPU that this process sees, in megabytes (2**20 bytes)."""
     import torch

@@ -23,6 +23,7 @@ from spaces.space import Space
 from training.contract.part import Part
 from training.contract.specs import Backbone, Data, Preprocessing
 from training.errors import UserError
+from training.process.resources import has_bfloat16
 from training.recipe import Recipe, read_recipe
 from training.techniques.model.unfreeze import Unfreeze
 
@@ -162,14 +163,12 @@ def prepare_machine(storage: str, inputs: list[dict[str, object]], gpus: float, 
             resolved[input_key(recipe)] = meant.preprocessing, meant.augmentation.backend
     except UserError as error:
         return MachineFacts(problem=str(error), host=os.uname().nodename)
-    on_cpu = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if gpus else on_cpu
     return MachineFacts(
         remark=remark,
         dataset=dataset,
         files=files,
         resolved=resolved,
-        bf16=bf16,
+        bf16=has_bfloat16("cuda" if gpus else "cpu"),
         host=os.uname().nodename,
         versions=list_versions(),
     )

@@ -6,12 +6,13 @@ import itertools
 import pytest
 import timm
 import torch
+from timm.layers import Conv2dSame
 from torch import nn
 
 from training import train
 from training.features.split import split_model
 from training.model import convolutions
-from training.model.convolutions import SmallImageConv2d, replace_convolutions
+from training.model.convolutions import CpuConv2d, CpuConv2dSame, replace_convolutions
 
 
 def count_quick(monkeypatch):
@@ -36,7 +37,7 @@ def gradients(conv, images):
     return output.detach(), images.grad, conv.weight.grad, conv.bias.grad if conv.bias is not None else None
 
 
-@pytest.mark.parametrize("side", [5, 7])
+@pytest.mark.parametrize("side", [4, 5, 7])
 @pytest.mark.parametrize("shape", [(4, 4), (3, 4), (2, 5), (1, 1)])
 @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
 @pytest.mark.parametrize(("count", "bias"), [(1, False), (3, True)])
@@ -46,7 +47,7 @@ def test_output_and_gradients_are_those_of_the_plain_convolution(monkeypatch, si
     plain = gradients(copy.deepcopy(conv), images)
     replace_convolutions(conv)
     quick = gradients(conv, images)
-    assert bool(calls) == (min(shape) > side // 2)
+    assert bool(calls) == (side == 4 or min(shape) > side // 2)
     for one, other in zip(plain, quick, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -69,8 +70,7 @@ def test_a_kernel_is_cut_to_what_meets_pixels(monkeypatch, side, stride, groups)
         for one, other in zip(plain, cut, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
         met = (plain[2].abs().sum((0, 1)) > 0).double()  # without a pixel a gradient is exactly 0
-        expected = [int(met.sum(axis).max()) for axis in (0, 1)]
-        assert [tuple(kernel[2:]) for kernel in kernels] == ([] if expected == [side] * 2 else [tuple(expected)])
+        assert [tuple(kernel[2:]) for kernel in kernels] == [tuple(int(met.sum(axis).max()) for axis in (0, 1))]
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,7 @@ def test_the_gradient_in_bfloat16_is_not_what_the_memory_held(side, stride, pixe
 
 
 @pytest.mark.parametrize(
-    "conv",
-    [
-        make(side=1),
-        make(side=4),
-        make(dilation=2),
-        make(padding=0),
-        make(padding_mode="reflect"),
-        nn.ConvTranspose2d(6, 6, 3, padding=1),
-    ],
+    "conv", [make(padding="same"), make(padding_mode="reflect"), nn.ConvTranspose2d(6, 6, 3, padding=1)]
 )
 def test_other_convolutions_stay_as_they_are(conv):
     before = type(conv)
@@ -109,12 +101,27 @@ def test_other_convolutions_stay_as_they_are(conv):
 
 
 @pytest.mark.parametrize(
-    "conv", [make(side=3), make(stride=2), make(groups=3), nn.Conv2d(6, 12, 5, padding=2, groups=6, bias=False)]
+    "conv",
+    [
+        *(
+            make(side=3),
+            make(stride=2),
+            make(groups=3),
+            make(side=1),
+            make(side=3, padding=0),
+            make(dilation=2, padding=4),
+        ),
+        nn.Conv2d(6, 12, 5, padding=2, groups=6, bias=False),
+        Conv2dSame(6, 6, 5, groups=6, stride=2),
+    ],
 )
-def test_only_depthwise_convolutions_have_the_quick_gradient(monkeypatch, conv):
-    calls = count_quick(monkeypatch)
+def test_only_large_depthwise_kernels_without_a_stride_have_the_quick_gradient(monkeypatch, conv):
+    calls, images = count_quick(monkeypatch), torch.randn(2, 6, 4, 4)
+    plain = gradients(copy.deepcopy(conv), images)
     replace_convolutions(conv)
-    gradients(conv, torch.randn(2, 6, 4, 4))
+    assert type(conv) in (CpuConv2d, CpuConv2dSame)
+    for one, other in zip(plain, gradients(conv, images), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     assert calls == []
 
 
@@ -125,9 +132,32 @@ def test_many_pixels_frozen_weights_and_other_numbers_take_the_plain_convolution
     gradients(conv.double(), torch.randn(2, 6, 4, 4).double())
     conv.float().weight.requires_grad_(False)
     conv(torch.randn(2, 6, 4, 4).requires_grad_()).sum().backward()
-    with torch.autocast("cpu", torch.bfloat16):
-        conv.requires_grad_()(torch.randn(2, 6, 4, 4)).sum().backward()
     assert calls == []
+
+
+@pytest.mark.parametrize(("conv", "is_slow"), [
+    (make(side=3), False),
+    (make(side=3, stride=2), True),
+    (make(side=5, bias=True), True),
+    (make(side=7, layout=torch.contiguous_format), True),
+    (make(side=5, stride=2), True),
+    (make(side=3, stride=2, groups=3), False),
+    (make(side=5, groups=1), False),
+    (Conv2dSame(6, 6, 3, groups=6, stride=2), True),
+    (Conv2dSame(6, 6, 5, groups=6), True),
+])  # fmt: skip
+@pytest.mark.parametrize("pixels", [4, 9])
+def test_slow_gradients_in_bfloat16_are_computed_in_float32(monkeypatch, conv, is_slow, pixels):
+    conv, calls, images = copy.deepcopy(conv), count_quick(monkeypatch), torch.randn(3, 6, pixels, pixels)
+    exact = gradients(copy.deepcopy(conv), images)
+    replace_convolutions(conv)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = gradients(conv, images)
+    assert bool(calls) == is_slow
+    assert found[0].dtype == torch.bfloat16
+    for one, other in zip(exact[:3], found, strict=False):
+        torch.testing.assert_close(one, other.float(), rtol=0.05, atol=0.02 * float(one.abs().max()))
+    assert {gradient.dtype for gradient in found[1:] if gradient is not None} == {torch.float32}
 
 
 def test_trainings_on_a_cpu_use_it_and_end_as_with_the_plain_convolution(monkeypatch, fit):
@@ -159,6 +189,6 @@ def test_a_copy_has_weights_of_its_own_and_the_names_stay(tmp_path):
     with torch.no_grad():
         other[0].weight.zero_()
     assert list(other.state_dict()) == names
-    assert isinstance(other[0], SmallImageConv2d)
+    assert isinstance(other[0], CpuConv2d)
     assert other(torch.ones(1, 6, 4, 4)).abs().max() == 0
     assert model(torch.ones(1, 6, 4, 4)).abs().max() > 0

@@ -11,6 +11,7 @@ from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
 from training.contract.view import RecipeView
 from training.errors import UserError
+from training.process.resources import has_bfloat16
 
 Mode = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
 INIT_SCALE, GROWTH_INTERVAL = 65536.0, 2000  # the defaults of torch
@@ -76,11 +77,7 @@ class Precision(Technique):
                 f"precision.float32={self.float32} needs a GPU with TF32 arithmetic (compute capability 8.0 or higher). "
                 "Use precision.float32=highest."
             )
-        if (
-            self.mode == "bf16-mixed"
-            and device == "cuda"
-            and not torch.cuda.is_bf16_supported(including_emulation=False)
-        ):
+        if self.mode == "bf16-mixed" and device == "cuda" and not has_bfloat16("cuda"):
             raise UserError(
                 f"precision.mode=bf16-mixed: {torch.cuda.get_device_name()} only emulates bfloat16, slower than float32. "
                 "Use 16-mixed or 32-true."

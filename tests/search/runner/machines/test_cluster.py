@@ -89,8 +89,9 @@ def test_a_machine_says_whether_its_cpu_has_bfloat16(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: False)
     assert not prepare_machine(str(tmp_path), [TINY], 0).bf16
     monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: True)
-    monkeypatch.setattr("torch.ops.mkldnn._is_mkldnn_bf16_supported", lambda: True)
-    assert prepare_machine(str(tmp_path), [TINY], 0).bf16
+    for has in ({"avx512_bf16": True, "amx_bf16": False}, {"avx512_f": True, "avx512_bf16": False}):
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda has=has: has)
+        assert prepare_machine(str(tmp_path), [TINY], 0).bf16 == has["avx512_bf16"]
 
 
 def test_a_fixed_precision_that_no_machine_supports_is_refused():
