@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 FEW_PIXELS = (
-    16  # up to which the weights' gradient below is the quicker one (docs/benchmarks.md, "Convolutions on a CPU")
+    16  # up to which the weights' gradient below is the quicker one (docs/benchmarks.md, "Minutes")
 )
 Pair = tuple[int, int]
 
