@@ -10,9 +10,7 @@ from timm.layers.padding import pad_same
 from torch import nn
 from torch.nn.functional import conv2d
 
-FEW_PIXELS = (
-    16  # up to which the weights' gradient below is the quicker one (docs/benchmarks.md, "Minutes")
-)
+FEW_PIXELS = 16  # up to which the weights' gradient below is the quicker one (docs/benchmarks.md, "Minutes")
 Pair = tuple[int, int]
 
 
@@ -26,7 +24,7 @@ def replace_convolutions(model: nn.Module) -> None:
 
 
 class CpuConv2d(nn.Conv2d):
-    """The convolution without what of its kernel meets only padding.
+    """The convolution without what of its kernel meets only padding: there its gradient is 0.
 
     With bfloat16 on a CPU that has AVX512_BF16, oneDNN 3.13 leaves the gradient of that part as it finds the memory.
     """
