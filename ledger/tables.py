@@ -9,7 +9,7 @@ from html import escape
 import pandas as pd
 
 from ledger.columns import list_columns
-from ledger.formatting import plural
+from ledger.formatting import format_score, format_seconds, plural
 from ledger.record import SweepRecord
 from spaces.space import Space
 from training.score_metrics import COST, MAXIMISED, MINIMISED
@@ -61,12 +61,14 @@ class Sweep:
         return self.trials.set_index("trial", drop=False).drop(columns=facts, errors="ignore")
 
     def _repr_html_(self) -> str:
-        best = self.completed.head(SHOWN)[["trial", "score", "standard_error", "seconds"]]
-        table = best.to_html(index=False, formatters={"trial": "{:04d}".format})
+        done = self.completed.head(SHOWN)
+        scores = [format_score(self.metric, row.score, row.standard_error) for row in done.itertuples()]
+        times = [format_seconds(seconds) for seconds in done.seconds.fillna(0)]
+        table = pd.DataFrame({"trial": done.trial.map("{:04d}".format).to_numpy(), "score": scores, "training": times})
         states = ", ".join(
             f"{count} {state.replace('_', ' ')}" for state, count in self.trials.state.value_counts().items()
         )
-        return f"<p><b>{escape(self.name)}</b>: {plural(len(self.trials), 'trial')} ({states})</p>{table}"
+        return f"<p><b>{escape(self.name)}</b>: {plural(len(self.trials), 'trial')} ({states})</p>{table.to_html(index=False)}"
 
     @cached_property
     def different(self) -> pd.DataFrame:

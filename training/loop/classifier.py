@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -25,9 +25,6 @@ from training.recipe import Recipe
 from training.techniques.data.mixing import change_batch
 from training.techniques.loss.losses import criterion_of
 from training.techniques.optimization.accumulation import weigh_batches
-
-if TYPE_CHECKING:
-    pass
 
 
 class SecondPass:

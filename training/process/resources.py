@@ -130,7 +130,7 @@ class PeakMemory:
 
 
 def has_bfloat16(device: str) -> bool:
-    """Return whether the GPU in use, or this CPU, has bfloat16 arithmetic; emulation is slower than float32."""
+    """Return whether the GPU in use, or this CPU, has bfloat16 arithmetic; where it is emulated, float32 is quicker."""
     import torch
 
     if device == "cuda":

@@ -108,7 +108,7 @@ def fit_to_cluster(
     if not (has_gpus and can_bf16):
         limits += [(path, impossible, reason) for path, impossible in needed.items()]
     if not can_bf16 and not has_gpus and len(space.values_of("precision.mode")) > 1:  # it is slow, but not refused
-        limits.append(("precision.mode", {"bf16-mixed"}, "a CPU here has no bfloat16 arithmetic: ten times slower"))
+        limits.append(("precision.mode", {"bf16-mixed"}, "a CPU here has no bfloat16 arithmetic: it is slower there"))
     notes = []
     for path, impossible, why in limits:
         if out := sorted(space.values_of(path) & impossible):

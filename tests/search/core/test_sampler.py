@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search.core.early_scores import forecast_finals, scores_at_shares
-from search.core.sampler import Sampler
+from search.core.sampler import Drawing, Sampler
+from spaces.load import load_space
 from training.errors import UserError
 
 
@@ -117,6 +118,15 @@ def test_a_trial_whose_parameters_are_known_is_added_without_a_draw() -> None:
     assert len(drawn) == 1
     assert sampler._points.of(np.arange(3), ["a"]).tolist() == [[0], [1], [0]]
     assert list(sampler._points.axes) == ["a"]
+
+
+def test_a_parameter_has_the_same_axis_in_each_draw() -> None:
+    space, random, known = load_space("full"), np.random.default_rng(0), {}
+    for _ in range(100):
+        axes = {}
+        space.suggest(Drawing(lambda name, axis: axis.draw(random), axes))
+        assert {name: axis for name, axis in axes.items() if known.setdefault(name, axis) != axis} == {}
+    assert len(known) > 100
 
 
 def forecast(curves: list[dict[float, float]], ends: list[float]) -> list[float]:

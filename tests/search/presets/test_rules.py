@@ -17,6 +17,7 @@ from search.presets.rules import (
     choose_epochs,
     choose_side,
     first_rung,
+    read_machine,
 )
 from search.presets.space_text import Draft, write_space
 from spaces.load import load_space, parse_space
@@ -37,6 +38,13 @@ def with_gpu(gib):
 def choose(preset="good", data=SMALL, machine=LAPTOP, backbone=EMBEDDED, **more):
     values = {"reason": "small", "side": 32, "batch": 8, "epochs": 20, "trials": 10} | more
     return Draft(PRESETS[preset], ImageFolder(root="/photos: my"), data, machine, backbone, **values)
+
+
+@pytest.mark.parametrize(("bfloat16", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_a_cpu_trains_in_bfloat16_where_it_has_the_arithmetic(monkeypatch, bfloat16, precision):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": bfloat16, "avx512_f": True})
+    monkeypatch.setattr("torch.backends.mkldnn.is_available", lambda: True)
+    assert read_machine(ImageFolder(root="photos"), None, 0).precision == precision
 
 
 def test_a_better_preset_and_a_larger_device_begin_with_a_larger_backbone():

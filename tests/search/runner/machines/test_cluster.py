@@ -78,7 +78,7 @@ def test_bfloat16_is_removed_where_a_cpu_only_emulates_it_unless_it_is_fixed():
     reduced, notes = fit_to_cluster(load_space("quick"), can_bf16=False, has_gpus=False)
     assert reduced.values_of("precision.mode") == {"32-true"}
     assert notes == [
-        "Removed from the space: precision.mode=bf16-mixed (a CPU here has no bfloat16 arithmetic: ten times slower)."
+        "Removed from the space: precision.mode=bf16-mixed (a CPU here has no bfloat16 arithmetic: it is slower there)."
     ]
     fixed = load_space("quick", ["precision.mode=bf16-mixed"])
     assert fit_to_cluster(fixed, can_bf16=False, has_gpus=False) == (fixed, [])
