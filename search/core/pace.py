@@ -18,7 +18,7 @@ SHARES = {"full": 1.0, "first": 1.0, "norm_bias": 0.9, "middle": 0.75, "most": 0
 STORED = 0.05  # with `last`, where the features of images that never change are stored
 
 END_CLOSE_SECONDS = 6.0  # from the end of the search to the first last training
-END_START_SECONDS = 12.0  # of each
+END_START_SECONDS = 12.0  # of each at most, beside its training
 MORE_IMAGES = 1.3  # the time with the images of training and validation, beside that with those of the training
 GRACE = 0.05  # of the time budget, that the first of them may take more than is left of it
 MOST_KEPT = 0.45  # of the time budget, for the last trainings
@@ -35,15 +35,19 @@ class LastPlan:
     seconds: float
 
 
-def plan_last(usual: float, seconds: float, most: int, slots: int, shares_cpus: bool) -> LastPlan:
+def plan_last(trials: Trials, usual: float, seconds: float, most: int, slots: int, shares_cpus: bool) -> LastPlan:
     """Return the plan by which most of at most `most` trainings end in the seconds, and of those the soonest.
 
     `usual` has the seconds of a trial, of which `slots` ran at a time. With `shares_cpus` fewer at a time have more CPUs
-    each: with two, a training takes 0.7 of the time that it takes with one, so the square root is assumed.
+    each: with two, a training takes 0.7 of the time that it takes with one, so the square root is assumed. Each starts in
+    the time of the slowest of the `trials`.
     """
+    whole = (trial for trial in trials if trial.state == "completed" and not trial.resumes)
+    beside = (trial.ended - trial.started - usual_seconds(trial) for trial in whole if trial.ended)
+    start = min(END_START_SECONDS, max(beside, default=END_START_SECONDS))
 
     def plan(lanes: int) -> LastPlan:
-        each = END_START_SECONDS + MORE_IMAGES * usual * (math.sqrt(lanes / slots) if shares_cpus else 1.0)
+        each = start + MORE_IMAGES * usual * (math.sqrt(lanes / slots) if shares_cpus else 1.0)
         members = max(1, min(most, lanes * int(seconds // each)))
         return LastPlan(lanes, members, each, each * math.ceil(members / lanes))
 
@@ -54,7 +58,8 @@ def keep_for_end(trials: Trials, budget: float, left: float, slots: int, shares_
     """Return the seconds of a time budget for as many last trainings, of the best fine-tuning, as are likely to end in them."""
     ended = (trial for trial in trials.ranked() if trial.state == "completed")
     leader, most = next((trial for trial in ended if trial.recipe.linear_probe.trains), None), MOST_KEPT * budget
-    one, plan = (plan_last(usual_seconds(leader), most, count, slots, shares_cpus) for count in (1, MEMBERS))
+    usual = usual_seconds(leader)
+    one, plan = (plan_last(trials, usual, most, count, slots, shares_cpus) for count in (1, MEMBERS))
     ends = END_CLOSE_SECONDS + one.each <= left + GRACE * budget  # else trials get what is left
     return min(most, END_CLOSE_SECONDS + plan.seconds) if ends else END_CLOSE_SECONDS
 

@@ -69,7 +69,7 @@ def train_ensemble(
     until = began + seconds + GRACE * (record.settings.time_budget_seconds or 0.0)
     leaders = _list_leaders(record)
     first = leaders[0][0]
-    plan = plan_last(usual_seconds(first), seconds, MOST_MEMBERS, capacity.slots, capacity.shares_cpus)
+    plan = plan_last(record.trials, usual_seconds(first), seconds, MOST_MEMBERS, capacity.slots, capacity.shares_cpus)
     if first is not record.trials.best() and plan.each <= until - began:
         say(f"The probe leads by less than a standard error, so trial {first.name} trains last.")
     pace, lost = plan.each / usual_seconds(first), 0  # seconds of a training here for each second of its trial

@@ -15,9 +15,17 @@ def make_recipe(level, side=64, epochs=10, **more):
     return read_recipe(values | {"epochs": epochs})
 
 
-def make_trial(recipe, *seconds):
+def make_trial(recipe, *seconds, beside=60.0, resumes=0):
+    """Return a trial with the seconds of its reports; `beside` are those that it took outside of its training."""
     reports = [SimpleNamespace(worker_seconds=each) for each in seconds]
-    return SimpleNamespace(number=next(NUMBERS), recipe=recipe, reports=reports)
+    ended = 7.0 + beside + ((seconds or [None])[-1] or 1.0)
+    times = {"started": 7.0, "ended": ended, "resumes": resumes}
+    return SimpleNamespace(number=next(NUMBERS), recipe=recipe, reports=reports, state="completed", **times)
+
+
+class Ranked(list):
+    def ranked(self):
+        return self
 
 
 def predict_seconds(recipe, trials):
@@ -111,9 +119,7 @@ def test_time_is_kept_for_as_many_last_trainings_as_end_in_it_at_most_three(rank
 
 
 def keep(ranked, budget, left, slots=1):
-    for trial in ranked:
-        trial.state = "completed"
-    return keep_for_end(SimpleNamespace(ranked=lambda: ranked), budget, left, slots, shares_cpus=True)
+    return keep_for_end(Ranked(ranked), budget, left, slots, shares_cpus=True)
 
 
 def test_where_not_even_one_last_training_would_end_trials_get_the_time():
@@ -125,5 +131,19 @@ def test_where_not_even_one_last_training_would_end_trials_get_the_time():
 
 
 def test_on_a_cluster_fewer_trainings_at_a_time_have_no_more_cpus_each():
-    plan = plan_last(50, 600, most=4, slots=2, shares_cpus=False)
+    plan = plan_last(Ranked(), 50, 600, most=4, slots=2, shares_cpus=False)
     assert plan == LastPlan(lanes=2, members=4, each=77, seconds=154)
+
+
+@pytest.mark.parametrize(
+    ("beside", "resumes", "start"),
+    [
+        ([3.0, 1.0], [0, 0], 3.0),
+        ([3.0, 90.0], [0, 0], 12.0),  # one that waited
+        ([3.0, 5.0], [0, 1], 3.0),  # its last report says how long it trained since it began again
+        ([90.0], [1], 12.0),
+    ],
+)
+def test_a_last_training_starts_in_the_time_of_the_slowest_trial(beside, resumes, start):
+    trials = [make_trial(FULL, 20, 50, beside=own, resumes=more) for own, more in zip(beside, resumes, strict=True)]
+    assert plan_last(Ranked(trials), 50, 600, most=1, slots=1, shares_cpus=True).each == pytest.approx(start + 65)

@@ -73,6 +73,8 @@ def simulated(record, monkeypatch):
     best, recipe = list_members(record)[0]
     weights = read_checkpoint(record.folder.trial(best.number) / "best.ckpt")["state_dict"]
     plan = SimpleNamespace(members={}, began=[], ended=[], lost=set(), lanes=1, pace=1.0)
+    for trial in record.trials:
+        trial.resumes = 1  # so how long a start takes is not known
 
     class Workers:
         def __init__(self, record, capacity, say, *, lanes, until):
@@ -391,6 +393,15 @@ def test_where_none_would_end_in_time_the_leaders_as_searched_are_the_model(
     assert "on the validation images too" not in (out / "MODEL_CARD.md").read_text()
     call("export", "tiny")
     assert "tiny keeps the model of the sweep's end." in capsys.readouterr().out
+
+
+def test_where_trials_started_quickly_one_more_ends_in_time(record, out, simulated):
+    best, simulated.members = record.trials.best(), {"a": 10.0}
+    best.resumes, best.ended = 0, best.started + 2.0 + pace.usual_seconds(best)
+    train_all(record, out, 14.9)
+    assert simulated.began == []
+    train_all(record, out, 15.1)
+    assert simulated.began == ["a"]
 
 
 def test_where_none_would_end_in_time_a_probe_that_leads_stays_alone(record, out, simulated, monkeypatch):
