@@ -39,8 +39,7 @@ from training.contract.specs import Data
 from training.data.files.images import ImageData, ImagePart
 from training.data.load_data import load_data
 from training.data.splits import split_stratified
-from training.evaluate import load_same_data, predict_part, restore_model
-from training.loop.checkpoint import read_checkpoint
+from training.evaluate import load_same_data, predict_part, read_trained, restore_model
 from training.recipe import Recipe, read_recipe
 
 
@@ -141,7 +140,7 @@ def _left_out(spec: Data) -> ImagePart:
 
 
 def _score(checkpoint: Path, choose: Callable[[ImageData, Recipe], ImagePart]) -> float:
-    saved = read_checkpoint(checkpoint)
+    saved = read_trained(checkpoint)
     classes = tuple(saved["classes"])
     recipe = read_recipe(saved["recipe"])
     model = restore_model(recipe, saved["state_dict"], len(classes))

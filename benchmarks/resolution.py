@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from analysis.effects.seed_intervals import paired_interval
-from training.evaluate import load_same_data, predict_part, restore_model
-from training.loop.checkpoint import read_checkpoint
+from training.evaluate import load_same_data, predict_part, read_trained, restore_model
 from training.recipe import Recipe, read_recipe
 from training.train import train
 
@@ -39,7 +38,7 @@ def run(values: dict[str, Any], factors: tuple[float, ...] = (1.0,)) -> tuple[fl
     """Return the seconds of a training, without its evaluations, and its accuracy at each factor of evaluation_size."""
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(read_recipe(values), Path(folder), metric="val_accuracy", score="last")
-        saved = read_checkpoint(Path(folder) / "best.ckpt")
+        saved = read_trained(Path(folder) / "best.ckpt")
         recipe = read_recipe(saved["recipe"])
         sized = [recipe.model_copy(update={"evaluation_size": _factor(factor)}) for factor in factors]
         scores = [accuracy(one, saved, outcome.classes) for one in sized]

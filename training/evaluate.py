@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -9,9 +11,11 @@ from training.data.files.images import ImageData, ImagePart
 from training.data.load_data import load_data
 from training.data.pipelines.loaders import make_eval_loader
 from training.errors import UserError
+from training.loop.checkpoint import Saved, put_back, read_checkpoint
 from training.model.backbones import build_bare
+from training.model.build import build_model
 from training.model.ensemble import Ensemble, count_members
-from training.recipe import Recipe
+from training.recipe import RECORDED, Recipe
 
 
 def restore_model(recipe: Recipe, weights: dict[str, torch.Tensor], class_count: int) -> nn.Module:
@@ -32,6 +36,17 @@ def _rebuild(recipe: Recipe, class_count: int) -> nn.Module:
     for technique in recipe.techniques():
         technique.rebuild(model, class_count, image_size)
     return model
+
+
+def read_trained(path: Path) -> Saved:
+    """Read a `best.ckpt` with all its weights: for frozen ones that it left out, the backbone is built again."""
+    saved = read_checkpoint(path)
+    if saved.get("given"):
+        recipe = Recipe.model_validate(saved["recipe"], context=RECORDED)
+        with torch.random.fork_rng(devices=[]):  # the new head draws numbers
+            built = build_model(recipe.backbone, len(saved["classes"]), recipe.preprocessing.side)
+        put_back(saved, built.state_dict())
+    return saved
 
 
 def load_same_data(recipe: Recipe, classes: tuple[str, ...]) -> ImageData:

@@ -24,6 +24,7 @@ from training.features.use import FeatureUse
 from training.linear_probe import start_head
 from training.loop.auto_values.finders import MilestoneRate, find_batch_size, find_lr
 from training.loop.callbacks import NaNStop
+from training.loop.checkpoint import list_given
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Kept, Outcome, Report
 from training.loop.epoch_reporter import EpochReporter
@@ -156,6 +157,7 @@ def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, epoch_size
     assert isinstance(recipe.batch_size, int)  # resolved
     model = build_model(recipe.backbone, len(data.classes), image_size)
     refuse_single_images(recipe, model, image_size)
+    given = {} if recipe.unfreeze.level == "full" else list_given(model, recipe.backbone)
     counts = tuple(np.bincount(data.train.labels, minlength=len(data.classes)).tolist())
     images = epoch_size or recipe.data.epoch_size or len(data.train)
     batch_sizes = list_batch_sizes(images, recipe.batch_size, rank, has_batch_norm(model))
@@ -177,7 +179,7 @@ def prepare(data: ImageData, device: str, rank: Rank, recipe: Recipe, epoch_size
         shard(setup)  # after all techniques have changed the model
     elif device == "cpu":
         replace_convolutions(setup.model)
-    return Classifier(recipe, setup)
+    return Classifier(recipe, setup, given)
 
 
 def _fit(

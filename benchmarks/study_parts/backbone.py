@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from benchmarks.study_parts.photos import EARLIER
-from training.loop.checkpoint import read_checkpoint
+from training.evaluate import read_trained
 from training.recipe import Recipe, read_recipe
 from training.train import train
 
@@ -38,7 +38,7 @@ def pretrain(tuned: Recipe, folder: Path, epochs: int) -> None:
     outcome = train(recipe, own)
     facts = {"score": outcome.reports[-1].score, "epochs": epochs, "classes": outcome.classes}
     (folder / "backbone.json").write_text(json.dumps(facts))
-    weights = read_checkpoint(own / "best.ckpt")["state_dict"]
+    weights = read_trained(own / "best.ckpt")["state_dict"]
     # safetensors refuses the layout of channels_last.
     save_file({name: value.contiguous() for name, value in weights.items()}, folder / "backbone.partial")
     (folder / "backbone.partial").replace(folder / WEIGHTS)

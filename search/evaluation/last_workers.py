@@ -141,7 +141,7 @@ def train_last(
     values: dict[str, object], folder: str, metric: str, cpus: float, gpus: float, uses_share: bool
 ) -> Answer | None:
     """Train in a worker of Ray; None if it diverged."""
-    from training.loop.checkpoint import read_checkpoint
+    from training.evaluate import read_trained
     from training.train import train
 
     recipe, place = read_recipe(values), Path(folder)
@@ -151,7 +151,7 @@ def train_last(
         outcome = train(recipe, place, metric=metric, resources=resources, release=True)
         if outcome.state != "completed":
             return None
-        weights = read_checkpoint(place / "best.ckpt")["state_dict"]
+        weights = read_trained(place / "best.ckpt")["state_dict"]
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return outcome.recipe.model_dump(), weights, outcome.classes, resources.threads

@@ -138,10 +138,10 @@ def read_weights(record: SweepRecord, trial: Trial) -> tuple[Saved | None, str]:
     checkpoint = record.folder.trial(trial.number) / "best.ckpt"
     if not checkpoint.exists():
         return None, f"it was {trial.state}" if trial.state != "completed" else "only the best few trials keep weights"
-    from training.loop.checkpoint import read_checkpoint
+    from training.evaluate import read_trained
 
     try:
-        saved = read_checkpoint(checkpoint)
+        saved = read_trained(checkpoint)
         saved["recipe"]["data"] = trial.recipe.data.model_dump()  # the images may have moved since
         return saved, ""
     except UserError as error:

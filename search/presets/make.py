@@ -43,22 +43,6 @@ class MadeSpace:
     notes: list[str]
 
 
-@dataclass(frozen=True)
-class TimedDraft:
-    """A draft with the epochs of a trial, and the seconds of one epoch and of a trial's start; infinite: out of memory."""
-
-    draft: Draft
-    epoch_seconds: float
-    setup_seconds: float
-    epochs: int
-
-    def count_fitting(self, seconds: float) -> int:
-        """Return the number of trials that fit into the time."""
-        trial = self.setup_seconds + rules.STOPPED_SHARE * self.epochs * self.epoch_seconds
-        usable = rules.USED_SHARE * max(0.0, seconds - rules.START_SECONDS)
-        return int(usable * self.draft.machine.slots / max(trial, 1e-6))
-
-
 def make_preset(
     name: str,
     overrides: Sequence[str],
@@ -80,10 +64,15 @@ def make_preset(
     spec = absolute(spec)  # not earlier, so that an error names the folder as the user does
     batch = rules.choose_batch(data)
     side, epochs = rules.choose_side(data, rules.EMBEDDED, None), rules.choose_epochs(preset, data, batch)
-    draft = Draft(preset, spec, data, machine, rules.EMBEDDED, "", side, batch, epochs, trials=1)
+    draft = Draft(preset, spec, data, machine, rules.EMBEDDED, "", side, batch, epochs)
     budget = seconds or preset.seconds
-    timed = _choose_backbone(draft, others, budget, say)
-    made, pace = _fill_time(timed, budget, others, time.monotonic() - began)
+    draft = _choose_backbone(draft, others, budget, say)
+    if math.isinf(draft.epoch_seconds):
+        raise UserError(
+            f"--preset={name}: {draft.backbone.name} needs more memory than the GPU has. Add batch_size=8, or a smaller "
+            "preprocessing.image_size."
+        )
+    made, pace = _fill_time(draft, budget, others, time.monotonic() - began)
     space = parse_space(write_space(made, []), name, others)
     recipe = space.baselines()[0]
     has_more = made.probe_side > made.side
@@ -142,13 +131,13 @@ def _part_of(override: str) -> str:
     return override.partition("=")[0].strip().removeprefix("recipe.").split(".")[0]
 
 
-def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: Say) -> TimedDraft:
+def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: Say) -> Draft:
     """Return the largest backbone with which the fewest trials fit into the time, else the smallest one.
 
     The smallest is measured first, and a larger one, which takes twice as long, only if it can fit; all in a tenth of the time.
     """
 
-    def measure(draft: Draft) -> TimedDraft:
+    def measure(draft: Draft) -> Draft:
         say(f"preset {draft.preset.name}: measuring {draft.backbone.name} on a few batches")
         return _measure(draft, others)
 
@@ -164,7 +153,7 @@ def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: S
         reason = f"test_resnet, pretrained on drawn letters, because no pretrained weights are available: {problem}"
         return measure(replace(draft, reason=reason))
 
-    def measure_rung(rung: int) -> TimedDraft:
+    def measure_rung(rung: int) -> Draft:
         names = [backbone.name for backbone in available]
         reason = f"{names[rung]}, pretrained on ImageNet"
         if larger := names[rung + 1 :]:
@@ -176,13 +165,19 @@ def _choose_backbone(draft: Draft, others: Sequence[str], seconds: float, say: S
     for rung in range(1, len(available)):
         slower = replace(chosen, epoch_seconds=GROWTH * chosen.epoch_seconds)
         spent = time.monotonic() - began
-        if slower.count_fitting(seconds) < least or (1 + GROWTH) * spent > MEASURED_SHARE * seconds:
+        if _count_fitting(slower, seconds) < least or (1 + GROWTH) * spent > MEASURED_SHARE * seconds:
             break
         candidate = measure_rung(rung)
-        if candidate.count_fitting(seconds) < least:
+        if _count_fitting(candidate, seconds) < least:
             break
         chosen = candidate
     return chosen
+
+
+def _count_fitting(draft: Draft, seconds: float) -> int:
+    """Return the number of trials that fit into the time."""
+    trial = draft.setup_seconds + rules.STOPPED_SHARE * draft.epochs * draft.epoch_seconds
+    return int(rules.USED_SHARE * max(0.0, seconds - rules.START_SECONDS) * draft.machine.slots / max(trial, 1e-6))
 
 
 def _with_backbone(draft: Draft, backbone: Backbone, reason: str) -> Draft:
@@ -218,7 +213,7 @@ def _list_available(names: Sequence[str]) -> tuple[list[Backbone], str]:
     return available, problem
 
 
-def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
+def _measure(draft: Draft, others: Sequence[str]) -> Draft:
     import torch
 
     from training.cost import measure_cost
@@ -227,31 +222,30 @@ def _measure(draft: Draft, others: Sequence[str]) -> TimedDraft:
     # Random weights take the same time, and need no download.
     untrained = recipe.model_copy(update={"backbone": recipe.backbone.model_copy(update={"weights": "none"})})
     try:
-        cost = measure_cost(untrained, "full", draft.machine.resources)
+        setup_seconds, epoch_seconds = measure_cost(untrained, draft.machine.resources)
     except torch.OutOfMemoryError:
-        return TimedDraft(draft, math.inf, 0.0, recipe.epochs)
-    return TimedDraft(draft, cost.epoch_seconds, cost.setup_seconds, recipe.epochs)
+        setup_seconds, epoch_seconds = 0.0, math.inf
+    return replace(draft, epoch_seconds=epoch_seconds, setup_seconds=setup_seconds, epochs=recipe.epochs)
 
 
 def _round(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else format_seconds(seconds)
 
 
-def _fill_with_cheap_trials(
-    timed: TimedDraft, seconds: float, others: Sequence[str], spent: float
-) -> tuple[Draft, str]:
+def _fill_time(draft: Draft, seconds: float, others: Sequence[str], spent: float) -> tuple[Draft, str]:
     """Choose smaller images, cheaper levels, as many epochs as leave time for other trials, and as many techniques.
 
     Fine-tuning from the probe needs few epochs, and larger images are worth more than deeper levels. Where only the probe
-    has time for photographs of the weights' size, fine-tuning gets smaller ones, and validation decides.
+    has time for photographs of the weights' size, fine-tuning gets smaller ones, and validation decides. Some of the
+    seconds are `spent`.
     """
-    draft, epochs = timed.draft, timed.epochs
-    levels, side, step = tuple(FEWEST), draft.side, rules.SIDE_STEP
-    share = DEEPEST_SHARE * (seconds - spent - FIRST_SECONDS) - timed.setup_seconds
-    are_epochs_free, is_side_free = epochs == draft.epochs, not any("image_size" in other for other in others)
+    levels, epochs, side, step = tuple(FEWEST), draft.epochs, draft.side, rules.SIDE_STEP
+    share = DEEPEST_SHARE * (seconds - spent - FIRST_SECONDS) - draft.setup_seconds
+    are_epochs_free = "epochs" not in map(_part_of, others)
+    is_side_free = not any("image_size" in other for other in others)
 
     def find_epoch_seconds(side: int, level: str) -> float:
-        return timed.epoch_seconds * (side / draft.side) ** 2 * SHARES[level]
+        return draft.epoch_seconds * (side / draft.side) ** 2 * SHARES[level]
 
     def count_fewest() -> int:
         if not are_epochs_free:
@@ -280,33 +274,11 @@ def _fill_with_cheap_trials(
         probe_side = side  # the images have no more to show it, or the command has its own idea of it
     epoch_seconds = find_epoch_seconds(side, levels[-1])
     if are_epochs_free:
-        usual = min(USUAL_EPOCHS, int(share / epoch_seconds))
+        usual = min(USUAL_EPOCHS if draft.is_pretrained else epochs, int(share / epoch_seconds))
         epochs = min(epochs, max(count_fewest(), usual, int(TRIAL_SHARE * seconds / epoch_seconds)))
-    full_trials = rules.USED_SHARE * seconds * draft.machine.slots / (timed.setup_seconds + epochs * epoch_seconds)
+    full_trials = rules.USED_SHARE * seconds * draft.machine.slots / (draft.setup_seconds + epochs * epoch_seconds)
     levels = levels[1:] or levels  # the head alone is left to the probe
     preset = draft.preset if full_trials >= draft.preset.trials[0] else replace(draft.preset, level=0)
     pace = f"an epoch of the deepest level takes about {_round(epoch_seconds)} here, and the search may take"
-    draft = replace(draft, side=side, probe_side=probe_side)
-    made = replace(draft, preset=preset, epochs=epochs, levels=levels, trials=preset.trials[1])
+    made = replace(draft, preset=preset, epochs=epochs, levels=levels, side=side, probe_side=probe_side)
     return made, f"{pace} {format_seconds(seconds)}"
-
-
-def _fill_time(timed: TimedDraft, seconds: float, others: Sequence[str], spent: float) -> tuple[Draft, str]:
-    """Choose the number of trials, and shorter ones if the fewest would not fit into the time, of which some is spent."""
-    draft = timed.draft
-    low, high = draft.preset.trials
-    if math.isinf(timed.epoch_seconds):
-        raise UserError(
-            f"--preset={draft.preset.name}: {draft.backbone.name} needs more memory than the GPU has. Add batch_size=8, "
-            "or a smaller preprocessing.image_size."
-        )
-    if draft.is_pretrained:
-        return _fill_with_cheap_trials(timed, seconds, others, spent)
-    is_free = timed.epochs == draft.epochs  # the command does not set them
-    while is_free and timed.count_fitting(seconds) < low and timed.epochs > draft.preset.epochs[0]:
-        timed = replace(timed, epochs=timed.epochs - 1)
-    fitting = timed.count_fitting(seconds)
-    pace = f"an epoch takes about {_round(timed.epoch_seconds)} here, and the search may take {format_seconds(seconds)}"
-    if fitting < low:
-        pace += f", enough for about {plural(max(1, fitting), 'trial')}"
-    return replace(draft, epochs=timed.epochs, trials=max(low, min(high, fitting))), pace

@@ -30,11 +30,12 @@ class Draft:
     side: int
     batch: int
     epochs: int
-    trials: int
     levels: tuple[str, ...] = ("most", "full")  # of unfreeze, the deepest last
     has_batch_norm: bool = False
     most_side: int = 0  # where there is time
     probe_side: int = 0  # of the linear probe, where others have no time for as large images
+    setup_seconds: float = 0.0  # of a trial, until its first epoch
+    epoch_seconds: float = 0.0  # of the whole network; infinite: out of memory
 
     @property
     def is_small(self) -> bool:
@@ -149,7 +150,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
     least, deepest = min(2 if draft.is_pretrained else 1, draft.epochs), draft.describe_level(draft.levels[-1])
     crop: Tree = {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5}
     return {
-        "trials": draft.trials,
+        "trials": draft.preset.trials[1],
         "metric": "val_balanced_accuracy" if draft.is_imbalanced else "val_accuracy",
         **({"score": "last"} if draft.is_pretrained else {}),  # the best of few epochs is luck, and there are few
         **({"probe_size": draft.probe_side} if draft.probe_side > draft.side else {}),

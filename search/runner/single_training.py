@@ -131,7 +131,7 @@ def _train(
 
 
 def _export(outcome: Outcome, out: Path, metric: str, threads: int, run_id: str | None) -> None:
-    from training.loop.checkpoint import read_checkpoint
+    from training.evaluate import read_trained
 
     last = outcome.reports[-1]
     best = outcome.reports[last.best_epoch - 1]
@@ -149,7 +149,7 @@ def _export(outcome: Outcome, out: Path, metric: str, threads: int, run_id: str 
         trial=None,
         mlflow_run_id=run_id,
     )
-    export_model(outcome.recipe, read_checkpoint(out / "best.ckpt")["state_dict"], source, out)
+    export_model(outcome.recipe, read_trained(out / "best.ckpt")["state_dict"], source, out)
     for name in ("best.ckpt", "last.ckpt"):
         (out / name).unlink()
 

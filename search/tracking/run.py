@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import gzip
-import io
 import json
 import logging
 import tempfile
@@ -118,13 +116,9 @@ class Run:
 
     def log_compressed(self, file: Path) -> None:
         """Copy a file to the run's artifacts, as `NAME.gz`; an earlier copy is replaced."""
-        self._log_bytes(f"{file.name}.gz", lambda: gzip.compress(file.read_bytes(), compresslevel=6))
+        self.log_bytes(f"{file.name}.gz", lambda: gzip.compress(file.read_bytes(), compresslevel=6))
 
-    def log_page(self, page: Path) -> None:
-        """Copy a page to the run's artifacts, as `report.html`; an earlier copy is replaced."""
-        self._log_bytes(PAGE, page.read_bytes)
-
-    def _log_bytes(self, file: str, read: Callable[[], bytes]) -> None:
+    def log_bytes(self, file: str, read: Callable[[], bytes]) -> None:
         def send() -> None:  # the folder for temporary files may be gone or full too
             with tempfile.TemporaryDirectory() as folder:
                 written = Path(folder, file)
@@ -247,24 +241,6 @@ def summary(trials: Trials, stamp: int) -> list[Metric]:
     from mlflow.entities import Metric
 
     return [Metric(name, value, stamp, len(trials)) for name, value in trials.figures().items()]
-
-
-def leaderboard_csv(trials: Trials) -> str:
-    """Return CSV text: the trials by rank, then those without a score, with the fields in which they differ."""
-    ranked = trials.ranked()
-    ordered = ranked + [trial for trial in trials if trial.score is None]
-    flat = {trial.number: trial.recipe.flat() for trial in ordered}
-    names = dict.fromkeys(name for recipe in flat.values() for name in recipe)
-    differing = [name for name in names if len({repr(recipe.get(name)) for recipe in flat.values()}) > 1]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["rank", "trial", "state", "origin", "score", "standard_error", "best_epoch", "epoch", *differing])
-    for rank, trial in enumerate(ordered, start=1):
-        last = trial.reports[-1] if trial.reports else None
-        scores = [getattr(last, name, None) for name in ("score", "standard_error", "best_epoch", "epoch")]
-        values = [flat[trial.number].get(name) for name in differing]
-        writer.writerow([rank if trial in ranked else "", trial.name, trial.state, trial.origin, *scores, *values])
-    return text.getvalue()
 
 
 def to_milliseconds(seconds: float) -> int:

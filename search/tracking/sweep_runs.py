@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.reading.run_store import RunStore
 from ledger.events import Dataset, RunOpened, SweepStarted
 from ledger.trials import UNFINISHED, Trial, Trials
-from search.tracking.run import STATUS, ArtifactPlace, Run, leaderboard_csv, metrics_of, summary, to_milliseconds
+from search.tracking.run import PAGE, STATUS, ArtifactPlace, Run, metrics_of, summary, to_milliseconds
 from spaces.reading.document import parse_document
 from training.recipe import flatten
 
@@ -93,7 +93,6 @@ class SweepRuns:
                 run.write(trial.state, "KILLED", trial.reason, stamp)
         if self.nested and PARENT in self.runs:
             run = self.runs[PARENT]
-            run.log_text("leaderboard.csv", leaderboard_csv(trials))
             if ledger is not None:
                 run.log_compressed(ledger)
             run.write(state, STATUS.get(state, "FINISHED"), end_time=stamp, metrics=summary(trials, stamp))
@@ -122,7 +121,7 @@ class SweepRuns:
         """Copy the page of the running sweep to its run, if it is another one than the last time."""
         made = page.stat().st_mtime_ns if page.is_file() else 0
         if made > self.sent_page:
-            self.runs[PARENT].log_page(page)
+            self.runs[PARENT].log_bytes(PAGE, page.read_bytes)
             self.sent_page = made
 
     def _key(self, trial: Trial) -> int:

@@ -1,6 +1,7 @@
 """The cost of a recipe from a few batches of it."""
 
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,25 +34,32 @@ def trainings(monkeypatch):
 
 def test_a_long_epoch_is_measured_by_a_few_batches_and_scaled(trainings, monkeypatch):
     monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
-    cost = measure_cost(TINY, "full", ONE_CPU)
+    assert min(measure_cost(TINY, ONE_CPU)) > 0
     ((recipe, val_images),) = trainings
     assert (recipe.epochs, recipe.data.epoch_size) == (2, 16)
     assert val_images == 64  # a whole batch, though 17 of the 80 would be in proportion
-    assert cost.train_seconds > 0
-    assert cost.evaluation_seconds > 0
+
+
+def test_seconds_are_those_of_the_second_epoch_scaled_to_all_images(monkeypatch):
+    times = [(1.0, 1.0, 0.0, 99.0), (3.0, 2.0, 0.5, 8.0)]
+    names = (*module.PARTS, "images_per_second")
+    reports = [SimpleNamespace(metrics=dict(zip(names, one, strict=True))) for one in times]
+    monkeypatch.setattr(module, "train", lambda *_, **__: SimpleNamespace(reports=reports))
+    # 300 images, and 64 of 80 in the validation
+    assert measure_cost(TINY, ONE_CPU) == (0.0, 300 / 8 + 1.0 * 80 / 64 + 0.5)
 
 
 def test_a_short_epoch_is_measured_again_with_more_batches(trainings, monkeypatch):
     monkeypatch.setattr(module, "LONG_SECONDS", 100.0)
-    measure_cost(TINY, "full", ONE_CPU)
+    measure_cost(TINY, ONE_CPU)
     assert [recipe.data.epoch_size for recipe, _ in trainings] == [16, 300]
 
 
-def test_the_level_of_a_later_milestone_is_the_one_that_is_measured(trainings, monkeypatch):
+def test_all_of_the_model_is_measured_whatever_trains_at_the_start(trainings, monkeypatch):
     monkeypatch.setattr(module, "LONG_SECONDS", 0.0)
     values = TINY.model_dump() | {"unfreeze": {"level": "last", "milestones": [9], "milestone_lr": "auto"}}
-    measure_cost(Recipe.model_validate(values | {"optimizer": {"name": "sgd", "lr": "auto"}}), "most", ONE_CPU)
-    assert (trainings[0][0].unfreeze.level, trainings[0][0].unfreeze.milestones) == ("most", [])
+    measure_cost(Recipe.model_validate(values | {"optimizer": {"name": "sgd", "lr": "auto"}}), ONE_CPU)
+    assert (trainings[0][0].unfreeze.level, trainings[0][0].unfreeze.milestones) == ("full", [])
 
 
 def test_what_trainings_find_stored_is_not_measured(tmp_path, monkeypatch, caplog):
@@ -70,7 +78,7 @@ def test_what_trainings_find_stored_is_not_measured(tmp_path, monkeypatch, caplo
     values = {"data": {"name": "image_folder", "root": str(tmp_path)}, "linear_probe": {"c": "auto"}}
     values["backbone"] = {"name": "test_resnet", "weights": "letters"}
     with pytest.raises(Began, match="off"):
-        measure_cost(Recipe.model_validate(TINY.model_dump() | values), "full", ONE_CPU)
+        measure_cost(Recipe.model_validate(TINY.model_dump() | values), ONE_CPU)
     assert "Decoding 28 images once" in caplog.text
 
 

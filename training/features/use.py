@@ -48,7 +48,9 @@ class FeatureUse(pl.Callback):
         if checkpoint is not None:  # Lightning loads it too late: features are those of its weights
             unfreeze(plan.frozen, plan.unfreeze_steps, epoch)
             self.classifier.train()
-            self.classifier.load_state_dict(read_checkpoint(checkpoint, ["state_dict"], mmap=True)["state_dict"])
+            saved = read_checkpoint(checkpoint, ["state_dict"], mmap=True)
+            self.classifier.on_load_checkpoint(saved)
+            self.classifier.load_state_dict(saved["state_dict"])
         self._begin_level(epoch)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

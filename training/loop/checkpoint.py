@@ -1,17 +1,23 @@
-"""Write a checkpoint; read one, and refuse a damaged one."""
+"""Write a checkpoint, without the frozen weights that its backbone has anyway; read one, and refuse a damaged one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from training.errors import UserError
+from training.model.stages import head_of
 from training.process.text_files import refuse_irregular
 
+if TYPE_CHECKING:
+    from training.contract.specs import Backbone
+
 Saved = dict[str, Any]  # the content of a checkpoint, by key
+Given = dict[torch.Tensor, tuple[str, int]]  # weights as they are built: the name of each, and its hash
 BEST = ("state_dict", "recipe", "classes", "epoch")  # the keys of `best.ckpt`
 
 
@@ -30,6 +36,7 @@ def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) 
 
     `best.ckpt` contains the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`, and,
     unless these are many or it is older, as `validation` the `labels` (N,) and the `logits` (N, classes) of the images there.
+    It may have left out frozen weights: `training.evaluate.read_trained` puts them back.
     """
     try:
         refuse_irregular(path)
@@ -42,3 +49,38 @@ def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) 
     if missing := [key for key in keys if not isinstance(saved, dict) or key not in saved]:
         raise UserError(f"{path}: the checkpoint is damaged (it has no {missing[0]}).")
     return saved
+
+
+def list_given(model: nn.Module, backbone: Backbone) -> Given:
+    """Return the weights of layers outside of the head with which a backbone is built, if it can be built so again."""
+    is_partly_random = backbone.weights in ("none", "letters") or vars(model).get("missing_weights")
+    if is_partly_random or backbone.source == "own":
+        return {}
+    head = set(head_of(model).parameters())
+    layers = [(name, each.weight) for name, each in model.named_modules() if isinstance(each, nn.Linear | nn.Conv2d)]
+    return {weight: (f"{name}.weight", _hash(weight)) for name, weight in layers if weight not in head}
+
+
+def leave_out(saved: Saved, given: Mapping[str, int]) -> None:
+    """Take weights that are still as given out of the `state_dict`, and note their hashes."""
+    weights = saved["state_dict"]
+    same = {name: known for name, known in given.items() if name in weights and _hash(weights[name]) == known}
+    for name in same:
+        del weights[name]
+    saved |= {"given": same} if same else {}
+
+
+def put_back(saved: Saved, built: Mapping[str, torch.Tensor]) -> None:
+    """Put what was left out, if anything, back into the `state_dict`, from a model that is built in the same way."""
+    for name, known in saved.get("given", {}).items():
+        if name not in built or _hash(built[name]) != known:
+            raise UserError(
+                f"The weights of the backbone are not those with which the checkpoint was written ({name} differs). Restore "
+                "them, or train again."
+            )
+        saved["state_dict"][name] = built[name]
+
+
+def _hash(weight: torch.Tensor) -> int:
+    """Return a number that depends on each bit of a weight of 32 bits, but not on its memory layout; −1 for other ones."""
+    return int(torch.hash_tensor(weight.detach()).item()) if weight.dtype == torch.float32 else -1

@@ -16,6 +16,7 @@ from training.contract.setup import FindPoint, Pull, TrainingSetup
 from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
 from training.features.split import Features, Split
+from training.loop.checkpoint import Given, Saved, leave_out, put_back
 from training.loop.metrics import judge, measure
 from training.loop.recorded_passes import Compute, RecordedPasses
 from training.model.batch_statistics import on_copies_of_statistics
@@ -69,11 +70,12 @@ class Classifier(pl.LightningModule):
     Calling Lightning's `self.log` in every step would double or triple the cost of a small step.
     """
 
-    def __init__(self, recipe: Recipe, plan: TrainingSetup) -> None:
+    def __init__(self, recipe: Recipe, plan: TrainingSetup, given: Given | None = None) -> None:
         super().__init__()
         self.model = plan.model
         self.recipe = recipe
         self.plan = plan  # not named setup, because Lightning has a hook of that name
+        self.given = given or {}
         self.criterion = criterion_of(plan)
         self.epoch_steps = [-(-len(plan.batch_sizes) // self.batches_in(epoch)) for epoch in range(recipe.epochs)]
         self.step_stride = -(-sum(self.epoch_steps) // STEP_POINTS)
@@ -110,6 +112,13 @@ class Classifier(pl.LightningModule):
     def _read_weights(self) -> dict[str, torch.Tensor]:
         weights = (self.plan.plain_weights or nn.Module.state_dict)(self.model)
         return {name: gather_whole(value) for name, value in weights.items()}
+
+    def on_save_checkpoint(self, checkpoint: Saved) -> None:
+        given = {name: self.given[weight][1] for name, weight in self.named_parameters() if weight in self.given}
+        leave_out(checkpoint, given)
+
+    def on_load_checkpoint(self, checkpoint: Saved) -> None:
+        put_back(checkpoint, self.state_dict())
 
     def configure_model(self) -> None:
         """Do nothing: the set-up has divided the model among the ranks if necessary. Lightning requires this hook."""

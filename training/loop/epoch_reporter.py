@@ -14,7 +14,7 @@ import torch
 from training.distributed.progress import OTHER_SECONDS, allowing
 from training.distributed.rank import Rank
 from training.errors import UserError
-from training.loop.checkpoint import Saved, read_checkpoint, write_checkpoint
+from training.loop.checkpoint import Saved, leave_out, read_checkpoint, write_checkpoint
 from training.loop.classifier import Classifier
 from training.loop.epoch_report import Kept, Report, describe_epoch
 from training.loop.stopwatch import Stopwatch
@@ -138,6 +138,7 @@ class EpochReporter(pl.Callback):
         if is_best:
             weights = {"state_dict": classifier.plain_weights(), "epoch": last.epoch, **self.described}
             weights["validation"] = classifier.validation
+            leave_out(weights, dict(classifier.given.values()))
             if self.rank.leads:
                 write_checkpoint(weights, self.folder / "best.partial")
                 (self.folder / "best.partial").replace(self.folder / "best.next")
@@ -153,7 +154,7 @@ class EpochReporter(pl.Callback):
         new = self.folder / "best.next"
         if not new.exists():
             return
-        if self.reports and read_checkpoint(new, mmap=True)["epoch"] == self.reports[-1].best_epoch:
+        if self.reports and read_checkpoint(new, ["epoch"], mmap=True)["epoch"] == self.reports[-1].best_epoch:
             new.replace(self.folder / "best.ckpt")
         else:
             new.unlink()

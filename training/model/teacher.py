@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from training.contract.specs import Preprocessing
 from training.errors import UserError
-from training.loop.checkpoint import read_checkpoint
+from training.evaluate import read_trained, restore_model
 from training.process.text_files import read_json
 from training.recipe import RECORDED, Recipe
 
@@ -75,8 +75,6 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
         student: The resolved recipe of the training.
         classes: The names of its classes.
     """
-    from training.evaluate import restore_model
-
     field = f"distillation.teacher={path}"
     recipe, weights, known, trained_on = _read(find_file(Path(path)), field)
     if set(known) != set(classes):
@@ -101,7 +99,7 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
 def _read(file: Path, field: str) -> tuple[Recipe, dict[str, torch.Tensor], list[str], str]:
     """Return the recipe, the weights, the names of the classes, and the parts that it was trained on."""
     if file.suffix != ".safetensors":
-        saved = read_checkpoint(file)
+        saved = read_trained(file)
         recipe = Recipe.model_validate(saved["recipe"], context=RECORDED)
         return recipe, saved["state_dict"], list(saved["classes"]), "train"
     from safetensors.torch import load_file

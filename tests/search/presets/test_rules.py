@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from search.presets.make import TimedDraft
+from search.presets.make import _count_fitting
 from search.presets.rules import (
     EMBEDDED,
     LADDER,
@@ -36,7 +36,7 @@ def with_gpu(gib):
 
 
 def choose(preset="good", data=SMALL, machine=LAPTOP, backbone=EMBEDDED, **more):
-    values = {"reason": "small", "side": 32, "batch": 8, "epochs": 20, "trials": 10} | more
+    values = {"reason": "small", "side": 32, "batch": 8, "epochs": 20} | more
     return Draft(PRESETS[preset], ImageFolder(root="/photos: my"), data, machine, backbone, **values)
 
 
@@ -76,7 +76,8 @@ def test_small_images_are_enlarged_to_four_or_six_times_their_side_and_not_to_th
 def test_more_time_and_more_places_give_more_trials():
     def count(seconds, slots, epoch_seconds=1.0):
         draft = choose(machine=replace(LAPTOP, slots=slots))
-        return TimedDraft(draft, epoch_seconds, setup_seconds=1.0, epochs=10).count_fitting(seconds)
+        timed = replace(draft, epoch_seconds=epoch_seconds, setup_seconds=1.0, epochs=10)
+        return _count_fitting(timed, seconds)
 
     assert [count(620, 2), count(620, 1), count(80, 1), count(10, 1)] == [160, 80, 8, 0]
     assert count(620, 1, float("inf")) == 0
