@@ -48,7 +48,7 @@ def sent(monkeypatch):
 def count_reads(monkeypatch):
     """How often data, ledgers and checkpoints are read from now on."""
     from ledger import record
-    from training.loop import checkpoint
+    from training import evaluate
 
     read = Counter(data=0)
 
@@ -61,7 +61,7 @@ def count_reads(monkeypatch):
 
     monkeypatch.setattr(load, "load_data", count("data", load.load_data))
     monkeypatch.setattr(record, "read_events", count("", record.read_events))
-    monkeypatch.setattr(checkpoint, "read_checkpoint", count("checkpoint", checkpoint.read_checkpoint))
+    monkeypatch.setattr(evaluate, "read_checkpoint", count("checkpoint", evaluate.read_checkpoint))
     return read
 
 
