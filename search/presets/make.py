@@ -26,9 +26,10 @@ Say = Callable[[str], object]  # gets the name of each step that takes time
 GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
 MEASURED_SHARE = 0.1  # of the time of the sweep
 DEEPEST_SHARE = 0.4  # of the time after the start, for a trial of the deepest level; the last trainings take as much
-TRIAL_SHARE = 0.12  # of the time of the sweep, that it takes with more epochs than the usual ones
+TRIAL_SHARE = 0.2  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
-ENLARGED_EPOCHS = 10  # of the later half that fit in that time, for small images to be enlarged further
+ENLARGED_EPOCHS = 10  # of the later half that fit in TRIAL_SHARE, for small images to be enlarged further
+WHOLE_SHARE = 0.12  # of the time, that so many epochs of the whole network then take at most; it gains less
 USUAL_EPOCHS = 5  # of a fine-tuning that starts at the probe
 FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs, or steps if these are fewer epochs
 
@@ -236,8 +237,7 @@ def _fill_time(draft: Draft, seconds: float, others: Sequence[str], spent: float
     """Choose smaller images, cheaper levels, as many epochs as leave time for other trials, and as many techniques.
 
     Fine-tuning from the probe needs few epochs, and larger images are worth more than deeper levels. Where only the probe
-    has time for photographs of the weights' size, fine-tuning gets smaller ones, and validation decides. Some of the
-    seconds are `spent`.
+    has time for photographs of the weights' size, fine-tuning gets smaller ones, and validation decides.
     """
     levels, epochs, side, step = tuple(FEWEST), draft.epochs, draft.side, rules.SIDE_STEP
     share = DEEPEST_SHARE * (seconds - spent - FIRST_SECONDS) - draft.setup_seconds
@@ -258,7 +258,7 @@ def _fill_time(draft: Draft, seconds: float, others: Sequence[str], spent: float
     enlarged_share, least = TRIAL_SHARE * seconds / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
     while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "most") <= enlarged_share:
         side += step
-    if side > draft.side and find_epoch_seconds(side, "full") > enlarged_share:
+    if side > draft.side and find_epoch_seconds(side, "full") > enlarged_share * WHOLE_SHARE / TRIAL_SHARE:
         levels = levels[:-1]
     while is_side_free and side - step >= least and find_epoch_seconds(side, "last") > share:
         side -= step
