@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 import psutil
 import pytest
+import timm
 import torch
 from timm.layers import BatchNormAct2d
 from torch import distributed, nn
@@ -26,6 +27,7 @@ from training.distributed import parallel, progress
 from training.distributed.rank import Rank
 from training.distributed.sync_batch_norm import synchronise
 from training.errors import Diverged, LostDevice, UserError
+from training.evaluate import read_trained
 from training.loop.classifier import Classifier
 from training.loop.job import TrainingJob
 from training.process.resources import Resources
@@ -127,6 +129,25 @@ def test_a_stopped_and_resumed_training_on_two_devices_ends_as_on_one(strategy, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_devices_leave_frozen_weights_out_and_continue_without_them(strategy, tmp_path):
+    weights = timm.create_model("test_resnet").state_dict()
+    torch.save(weights, tmp_path / "weights.pth")
+    backbone = {"name": "test_resnet", "weights": str(tmp_path / "weights.pth")}
+    recipe = {"epochs": 2, "unfreeze": {"level": "most"}, "backbone": backbone, "precision": {"mode": "32-true"}}
+    recipe["data_parallel"] = {"strategy": strategy}
+    whole = run(tmp_path / "whole", 2, **recipe)
+    run(tmp_path / "stopped", 2, **recipe, on_report=lambda report: False)
+    resumed = run(tmp_path / "stopped", 2, **recipe)
+    assert_same(tmp_path / "whole", tmp_path / "stopped", whole, resumed)
+    left_out = torch.load(tmp_path / "stopped" / "best.ckpt", weights_only=True)["given"]
+    assert len(left_out) == 8
+    read = read_trained(tmp_path / "stopped" / "best.ckpt")["state_dict"]
+    assert read.keys() == weights.keys()
+    assert all(torch.equal(read[name], weights[name]) for name in left_out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_training_that_unfreezes_and_averages_ends_on_two_devices_as_on_one(strategy, tmp_path):
     recipe = {
         "epochs": 3,
@@ -186,6 +207,7 @@ def test_a_device_that_dies_ends_the_training(tmp_path):  # gloo would wait for 
 
 HANGS = """
 from training.distributed import progress
+from training.evaluate import read_trained
 from training.loop.classifier import Classifier
 progress.STEP_SECONDS = 10
 step = Classifier.training_step
