@@ -39,8 +39,8 @@ def plan_last(trials: Trials, usual: float, seconds: float, most: int, slots: in
     """Return the plan by which most of at most `most` trainings end in the seconds, and of those the soonest.
 
     `usual` has the seconds of a trial, of which `slots` ran at a time. With `shares_cpus` fewer at a time have more CPUs
-    each: with two, a training takes 0.7 of the time that it takes with one, so the square root is assumed. Each starts in
-    the time of the slowest of the `trials`.
+    each: with two, a training takes 0.7 of the time that it takes with one, so the square root is assumed. A start
+    takes what the slowest of the `trials` took beside its training.
     """
     whole = (trial for trial in trials if trial.state == "completed" and not trial.resumes)
     beside = (trial.ended - trial.started - usual_seconds(trial) for trial in whole if trial.ended)

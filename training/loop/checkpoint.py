@@ -53,9 +53,8 @@ def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) 
 
 def list_given(model: nn.Module, backbone: Backbone) -> Given:
     """Return the weights of layers outside of the head with which a backbone is built, if it can be built so again."""
-    is_partly_random = backbone.weights in ("none", "letters") or vars(model).get("missing_weights")
-    if is_partly_random or backbone.source == "own":
-        return {}
+    if backbone.weights in ("none", "letters") or backbone.source == "own" or vars(model).get("missing_weights"):
+        return {}  # perhaps not bit by bit
     head = set(head_of(model).parameters())
     layers = [(name, each.weight) for name, each in model.named_modules() if isinstance(each, nn.Linear | nn.Conv2d)]
     return {weight: (f"{name}.weight", _hash(weight)) for name, weight in layers if weight not in head}
@@ -67,7 +66,8 @@ def leave_out(saved: Saved, given: Mapping[str, int]) -> None:
     same = {name: known for name, known in given.items() if name in weights and _hash(weights[name]) == known}
     for name in same:
         del weights[name]
-    saved |= {"given": same} if same else {}
+    if same:
+        saved["given"] = same
 
 
 def put_back(saved: Saved, built: Mapping[str, torch.Tensor]) -> None:

@@ -207,7 +207,6 @@ def test_a_device_that_dies_ends_the_training(tmp_path):  # gloo would wait for 
 
 HANGS = """
 from training.distributed import progress
-from training.evaluate import read_trained
 from training.loop.classifier import Classifier
 progress.STEP_SECONDS = 10
 step = Classifier.training_step

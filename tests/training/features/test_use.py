@@ -166,7 +166,7 @@ def test_a_resumed_training_uses_the_weights_of_its_checkpoint(fit, tmp_path):
     assert fit(folder=stopped.folder, **fields, epochs=2).metrics == whole.metrics
 
 
-def test_the_checkpoints_have_the_whole_model(fit, without, load_weights):
+def test_the_checkpoints_have_all_of_a_model_with_random_weights(fit, without, load_weights):
     run, other = fit(unfreeze={"level": "last"}), without(unfreeze={"level": "last"})
     for which in ("last", "best"):
         ours, theirs = load_weights(run.folder, which), load_weights(other.folder, which)

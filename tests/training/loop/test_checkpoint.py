@@ -9,10 +9,12 @@ import pytest
 import timm
 import torch
 
+from training.contract.specs import Backbone
 from training.errors import UserError
 from training.evaluate import read_trained
-from training.loop.checkpoint import write_checkpoint
+from training.loop.checkpoint import list_given, write_checkpoint
 from training.loop.trainer import DirectFile
+from training.model.build import build_model
 from training.small_trainings import list_differences
 
 
@@ -102,6 +104,12 @@ def test_of_the_layers_the_checkpoints_have_those_that_train(level, kept, backbo
     assert len({f"model.{name}" for name in layers} & list_names(run.folder, "last")) == kept
 
 
+def test_the_head_is_kept_also_where_it_has_not_changed(backbone):
+    spec = Backbone(**backbone)
+    names = {name for name, _ in list_given(build_model(spec, 10, 16), spec).values()}
+    assert (len(names), "fc.weight" in names) == (15, False)
+
+
 def test_weights_that_nobody_can_build_again_are_in_the_checkpoints(fit):
     for weights in ("none", "letters"):
         run = fit(backbone={"name": "test_resnet", "weights": weights}, unfreeze={"level": "last"}, epochs=1)
@@ -118,3 +126,6 @@ def test_where_the_backbone_has_other_weights_by_now_reading_and_resuming_end_in
         read_trained(tmp_path / "run" / "best.ckpt")
     with pytest.raises(UserError, match=sentence):
         fit(folder=tmp_path / "run", **recipe)
+    (tmp_path / "weights.pth").unlink()
+    with pytest.raises(UserError, match=r"backbone.weights=.*weights.pth"):
+        read_trained(tmp_path / "run" / "best.ckpt")
