@@ -26,11 +26,9 @@ Say = Callable[[str], object]  # gets the name of each step that takes time
 GROWTH = 2  # a backbone of the ladder takes at least so many times as long as the one before it
 MEASURED_SHARE = 0.1  # of the time of the sweep
 DEEPEST_SHARE = 0.4  # of the time after the start, for a trial of the deepest level; the last trainings take as much
-TRIAL_SHARE = 0.2  # of the time of the sweep, that it takes with more epochs than the usual ones
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
-ENLARGED_EPOCHS = 10  # of the later half that fit in TRIAL_SHARE, for small images to be enlarged further
+ENLARGED_EPOCHS = 10  # of the later half that fit in it, for small images to be enlarged further
 WHOLE_SHARE = 0.12  # of the time, that so many epochs of the whole network then take at most; it gains less
-USUAL_EPOCHS = 5  # of a fine-tuning that starts at the probe
 FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs, or steps if these are fewer epochs
 
 
@@ -255,10 +253,10 @@ def _fill_time(draft: Draft, seconds: float, others: Sequence[str], spent: float
 
     # Ten epochs with larger images gain more than the whole network or more trials, five no more than ten with these
     # (docs/benchmarks.md, "Minutes").
-    enlarged_share, least = TRIAL_SHARE * seconds / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
-    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "most") <= enlarged_share:
+    enlarged, least = share / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
+    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "most") <= enlarged:
         side += step
-    if side > draft.side and find_epoch_seconds(side, "full") > enlarged_share * WHOLE_SHARE / TRIAL_SHARE:
+    if side > draft.side and ENLARGED_EPOCHS * find_epoch_seconds(side, "full") > WHOLE_SHARE * seconds:
         levels = levels[:-1]
     while is_side_free and side - step >= least and find_epoch_seconds(side, "last") > share:
         side -= step
@@ -274,8 +272,7 @@ def _fill_time(draft: Draft, seconds: float, others: Sequence[str], spent: float
         probe_side = side  # the images have no more to show it, or the command has its own idea of it
     epoch_seconds = find_epoch_seconds(side, levels[-1])
     if are_epochs_free:
-        usual = min(USUAL_EPOCHS if draft.is_pretrained else epochs, int(share / epoch_seconds))
-        epochs = min(epochs, max(count_fewest(), usual, int(TRIAL_SHARE * seconds / epoch_seconds)))
+        epochs = min(epochs, max(count_fewest(), int(share / epoch_seconds)))
     full_trials = rules.USED_SHARE * seconds * draft.machine.slots / (draft.setup_seconds + epochs * epoch_seconds)
     levels = levels[1:] or levels  # the head alone is left to the probe
     preset = draft.preset if full_trials >= draft.preset.trials[0] else replace(draft.preset, level=0)
