@@ -27,7 +27,7 @@ GROWTH = 2  # a backbone of the ladder takes at least so many times as long as t
 MEASURED_SHARE = 0.1  # of the time of the sweep
 DEEPEST_SHARE = 0.4  # of the time after the start, for a trial of the deepest level; the last trainings take as much
 FIRST_SECONDS = 25.0  # from the choice until the first trial trains
-ENLARGED_EPOCHS = 10  # of the later half that fit in it, for small images to be enlarged further
+ENLARGED_EPOCHS = 10  # of the later half that fit in DEEPEST_SHARE, for small images to be enlarged further
 WHOLE_SHARE = 0.12  # of the time, that so many epochs of the whole network then take at most; it gains less
 FEWEST = {"last": (3, 60), "most": (3, 60), "full": (5, 200)}  # epochs, or steps if these are fewer epochs
 
@@ -232,9 +232,9 @@ def _round(seconds: float) -> str:
 
 
 def _fill_time(draft: Draft, seconds: float, others: Sequence[str], spent: float) -> tuple[Draft, str]:
-    """Choose smaller images, cheaper levels, as many epochs as leave time for other trials, and as many techniques.
+    """Choose the size of images, levels, as many epochs as fit into a share of the time, and techniques for the trials.
 
-    Fine-tuning from the probe needs few epochs, and larger images are worth more than deeper levels. Where only the probe
+    Larger images are worth more than deeper levels, and more epochs more than other trials. Where only the probe
     has time for photographs of the weights' size, fine-tuning gets smaller ones, and validation decides.
     """
     levels, epochs, side, step = tuple(FEWEST), draft.epochs, draft.side, rules.SIDE_STEP
@@ -253,8 +253,8 @@ def _fill_time(draft: Draft, seconds: float, others: Sequence[str], spent: float
 
     # Ten epochs with larger images gain more than the whole network or more trials, five no more than ten with these
     # (docs/benchmarks.md, "Minutes").
-    enlarged, least = share / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
-    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "most") <= enlarged:
+    longest, least = share / ENLARGED_EPOCHS, rules.LEAST_TUNED_SIDE
+    while is_side_free and side + step <= draft.most_side and find_epoch_seconds(side + step, "most") <= longest:
         side += step
     if side > draft.side and ENLARGED_EPOCHS * find_epoch_seconds(side, "full") > WHOLE_SHARE * seconds:
         levels = levels[:-1]
