@@ -321,7 +321,7 @@ def run_ours(home: Path, seed: int, minutes: float) -> Handed:
     note += f", {facts['metric']}, trained on {facts['trained_on']}"
     tables = make_tables(record)
     lead = judge_lead(tables, fit_sweep(tables))
-    if "ensemble" in facts or lead is None or math.isnan(lead.expected):
+    if "scored" in facts or lead is None or math.isnan(lead.expected):
         return Handed(accuracy, seconds, facts["score"], facts["standard_error"], note)
     return Handed(accuracy, seconds, lead.expected, lead.expected_error, note)
 

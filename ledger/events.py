@@ -168,6 +168,12 @@ class EpochReported(TrialEvent):
     best_epoch: int = Field(description="The epoch that the score comes from.")
     metrics: dict[str, float | None] = Field({}, description="All metrics of the epoch, by name.")
     steps: tuple[StepPoint, ...] = Field((), description="Points of [step, learning rate, training loss].")
+    labels: tuple[int, ...] = Field((), description="Classes of the validation images, in a trial's last report alone.")
+    probabilities: str = Field(
+        "",
+        pattern="^([0-9a-f]{2})*$",
+        description="What the kept weights say of these: a byte for each class, as hex digits.",
+    )
     worker_seconds: float | None = Field(None, description="Time since the worker began or resumed the trial.")
     host: str = Field("", description="Machine of the worker; empty before this field was there.")
 

@@ -12,6 +12,7 @@ from ledger.columns import list_columns
 from ledger.formatting import format_score, format_seconds, plural
 from ledger.record import SweepRecord
 from spaces.space import Space
+from training.loop.epoch_report import Answers
 from training.score_metrics import COST, MAXIMISED, MINIMISED
 
 SHOWN = 10  # trials in the HTML of a notebook
@@ -30,6 +31,7 @@ class Sweep:
     last one if the space says so), then the metrics, and `seconds`.
     `figures` has the metrics of the sweep itself, such as those of the linear probe.
     `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
+    `answers` has what trials that ran to full length say of the validation images, as in their last report.
     `id` is the random id of its ledger, and `called` its name as a command here finds it, with `--storage` if need be.
     """
 
@@ -42,6 +44,7 @@ class Sweep:
     copies: frozenset[int] = frozenset()
     id: str = ""
     called: str = ""
+    answers: dict[int, Answers] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:
@@ -124,4 +127,5 @@ def make_tables(record: SweepRecord) -> Sweep:
         frozenset(record.trials.copies()),
         record.header.id,
         record.called,
+        {trial.number: trial.answers for trial in recorded},
     )

@@ -24,6 +24,7 @@ from ledger.events import (
     TrialStarted,
 )
 from spaces.parameters.draws import Params
+from training.loop.epoch_report import Answers
 from training.recipe import Recipe
 from training.score_metrics import COST, MAXIMISED, PEAKS
 
@@ -67,6 +68,11 @@ class Trial:
     @property
     def standard_error(self) -> float:
         return self.reports[-1].standard_error
+
+    @property
+    def answers(self) -> Answers:
+        """What the kept weights say of the validation images; empty where that is not known."""
+        return (self.reports[-1].labels, self.reports[-1].probabilities) if self.reports else ((), "")
 
     @property
     def host(self) -> str | None:

@@ -82,16 +82,13 @@ class Model:
     fits: list[tuple[Scales, ProcessFit]]
     weights: np.ndarray
 
-    def draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator, level: int = 0) -> np.ndarray:
-        """Draws from the posterior of `count` contrasts, shape (DRAWS, count); `mix` gives them at some scales.
-
-        With `level` 1, the mean of all recipes is added: the draws are those of expected scores.
-        """
+    def draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator) -> np.ndarray:
+        """Draws from the posterior of `count` contrasts, shape (DRAWS, count); `mix` gives them at some scales."""
         draws = [np.empty((0, count))]
         with threadpool_limits(1):
             for (scales, fit), share in zip(self.fits, rng.multinomial(DRAWS, self.weights), strict=True):
                 if share and count:
-                    draws.append(fit.draw(*mix(scales), share, rng, level))
+                    draws.append(fit.draw(*mix(scales), share, rng))
         return np.concatenate(draws)
 
 
@@ -145,9 +142,7 @@ class ProcessFit:
         solved = solve_triangular(factor, half, lower=True, trans="T", check_finite=False)
         return ProcessFit(float(evidence), factor, solved, mean, spread, residual, freedom)
 
-    def draw(
-        self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator, level: int
-    ) -> np.ndarray:
+    def draw(self, covariances: np.ndarray, variances: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
         """Draws from the posterior of each of c contrasts alone, shape (count, c): they are not joint.
 
         `covariances` are those of the contrasts with the scores, shape (c, n), and `variances` their own, shape (c,).
@@ -157,4 +152,4 @@ class ProcessFit:
         known = covariances @ self.solved
         reach = (covariances * cho_solve((self.factor, True), covariances.T, check_finite=False).T).sum(axis=1)
         left = np.sqrt(np.maximum(variances - reach, 0))
-        return known[:, 0] + mean * (level - known[:, 1]) + noise * left * rng.standard_normal((count, 1))
+        return known[:, 0] - mean * known[:, 1] + noise * left * rng.standard_normal((count, 1))

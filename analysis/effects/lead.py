@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from analysis.effects.technique_effects import CONFIDENCE, WIDER, Fitted, fit_sweep
+from analysis.effects.technique_effects import CONFIDENCE, SEED, WIDER, Fitted, fit_sweep
 from ledger.tables import Sweep, make_tables
 
 if TYPE_CHECKING:
     from ledger.record import SweepRecord
+    from ledger.trials import Answers
 
 CLEAR = (
     1 + CONFIDENCE
@@ -27,6 +28,8 @@ FAR = 8  # Standard errors between scores. Even with seeds twice as noisy as ima
 # Standard error of a difference of expected scores on the validation images, in that of independent scores. Two
 # trainings mostly mistake the same images: 0.37 over 14 seeds of benchmarks/demo.py, validation beside unseen images.
 PAIRED = 0.4
+BAGS = 200  # drawings of images for the expected score
+SHARES = ("val_accuracy", "val_balanced_accuracy")
 
 # alone: nothing to compare. baseline: the best trial is a baseline.
 Verdict = Literal["alone", "baseline", "open", "clear"]
@@ -38,9 +41,9 @@ class Lead:
 
     `observed` is the difference of the scores. The difference of the expected scores has the mean `mean`, lies between
     `low` and `high` nine times in ten, and is positive with `probability`; these are NaN if too few trials completed.
-    `expected` is the score that the best recipe is likely to have on new images, with the standard error
-    `expected_error`: shrunk towards what like recipes have, as the best of many scores was also lucky. All are in the
-    score's unit, and positive is better. `rivals` are the trials that may be as good as the best.
+    `expected` is the score that the best is likely to have on new images, with the standard error `expected_error`, as
+    in `expect_score`; NaN where that is not known. All are in the score's unit, and positive is better. `rivals` are the
+    trials that may be as good as the best.
     """
 
     best: str
@@ -89,7 +92,8 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
     baseline = None if bases.empty else bases.iloc[0]
     lead = np.full(1, np.nan) if baseline is None else draws[:, done.index.get_loc(baseline.name)]
     low, high = np.quantile(lead, [1 - CLEAR, CLEAR])
-    expected = fitted.draw_score(places[best.trial])
+    answers = [sweep.answers.get(trial, ((), "")) for trial in done.trial]
+    expected, expected_error = expect_score(sweep.metric, answers) or (np.nan, np.nan)
     behind = (draws < 0).mean(axis=0)
     behind[abs(best.score - done.score) > FAR * best.standard_error] = 0.0
     ended = sweep.trials[(sweep.trials.state == "completed") & sweep.trials.score.notna()]
@@ -104,6 +108,31 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
         probability=float((lead > 0).mean()),
         rivals=tuple(f"{trial:04d}" for trial in done.trial[1:][behind[1:] >= MAY_BE_BEST]),
         only_baselines=bool(ended.is_baseline.all()),
-        expected=float(sweep.sign * expected.mean()),
-        expected_error=float(np.hypot(expected.std(), np.nan_to_num(best.standard_error))),
+        expected=expected,
+        expected_error=expected_error,
     )
+
+
+def expect_score(metric: str, answers: list[Answers], count: int = 1) -> tuple[float, float] | None:
+    """Return the expected score of the best trial on new images, or of the mean of the `count` best, and its error.
+
+    The best of many was also lucky on the images that chose it. So images are drawn with replacement, trials are chosen on
+    those, and answer for the images that were not drawn (bootstrap bias corrected, Tsamardinos et al. 2018). None where the
+    metric is no share of right images, or the answers of the first, which is the best, are not known.
+    """
+    labels, size = np.array(answers[0][0]), len(answers[0][1])
+    if metric not in SHARES or not size or len(labels) < 2 or size % (2 * len(labels)):
+        return None
+    digits = "".join(text for known, text in answers if known == answers[0][0] and len(text) == size)
+    shares = np.frombuffer(bytes.fromhex(digits), np.uint8).reshape(-1, len(labels), size // 2 // len(labels))
+    groups = labels if metric == "val_balanced_accuracy" else 0 * labels
+    _, places, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    weights, rng = 1 / (sizes[places] * len(sizes)), np.random.default_rng(SEED)
+    drawn = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), BAGS)
+    scores = (drawn * weights) @ (shares.argmax(2) == labels).T
+    order = np.argsort(scores + 1e-9 * rng.random(scores.shape), axis=1)  # any of equal ones
+    right = np.array([shares[chosen].sum(0, dtype=int).argmax(1) == labels for chosen in order[:, -count:]])
+    outside = drawn == 0
+    expected, images = float(weights @ ((right & outside).sum(0) / outside.sum(0))), 1 / float((weights**2).sum())
+    share = (expected * images + 2) / (images + 4)  # as in the standard error of a score
+    return expected, float(np.sqrt(share * (1 - share) / (images + 4)))

@@ -58,17 +58,8 @@ class Fitted:
         draws = self._draw(len(others), lambda scales: scales.mix_leads(alike, first, others), rng)
         return draws + errors * rng.standard_normal(draws.shape)
 
-    def draw_score(self, place: int) -> np.ndarray:
-        """Draws of the expected score of a trial, by its place in the design, shape (draws,); NaN without a model."""
-
-        def mix(scales: Scales) -> Mixed:
-            near = scales.mix(self.design.similarities[:, [place]])
-            return near, near[:, place]
-
-        return self._draw(1, mix, np.random.default_rng(SEED), level=1)[:, 0]
-
-    def _draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator, level: int = 0) -> np.ndarray:
-        return np.full((1, count), np.nan) if self.model is None else self.model.draw(count, mix, rng, level)
+    def _draw(self, count: int, mix: Callable[[Scales], Mixed], rng: np.random.Generator) -> np.ndarray:
+        return np.full((1, count), np.nan) if self.model is None else self.model.draw(count, mix, rng)
 
 
 def fit_sweep(sweep: Sweep) -> Fitted:

@@ -63,7 +63,7 @@ class Provenance(TypedDict):
     test: TestScore | None
     finding: NotRequired[str]  # the headline of the report or of the confirmation, where it is about this model
     ensemble: NotRequired[list[str]]  # the trials whose recipes were trained, where the export is the mean of several
-    scored: NotRequired[list[str]]  # of an ensemble the trials whose mean has these scores; else `trial` alone has them
+    scored: NotRequired[list[str]]  # of an ensemble, if the score is what their mean is expected to have
     trained_on: Literal["train", "train and validation"]
     classes: list[str]
     threads: int

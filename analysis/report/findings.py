@@ -34,7 +34,6 @@ class Findings:
     interactions: pd.DataFrame
     cautions: list[str]
     savings: pd.Series
-    equal_time: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ def find(sweep: Sweep) -> Findings:
         measure_interactions(fitted),
         list_cautions(sweep, effects, lead),
         measure_savings(sweep),
-        compare_at_equal_time(sweep),
     )
 
 
@@ -103,24 +101,6 @@ def measure_savings(sweep: Sweep) -> pd.Series:
     )
 
 
-def compare_at_equal_time(sweep: Sweep, count: int = 5) -> pd.DataFrame:
-    """Compare the best trials with the best baseline: at their last epoch, and after the baseline's training time.
-
-    Scores are in the metric's own unit. `at_equal_time` is NaN if no epoch of the trial had ended by that time.
-    """
-    done, base = sweep.completed, sweep.baselines.head(1)
-    rows = []
-    for trial in pd.concat([done[~done.is_baseline].head(count), base]).itertuples():
-        curve = sweep.curves[sweep.curves.trial == trial.trial]
-        limit = float(base.seconds.iloc[0]) if len(base) else np.nan
-        then = curve[curve.seconds <= limit + 1e-9].score if "seconds" in curve else curve.score[:0]
-        rows.append(
-            {"trial": trial.trial, "is_baseline": trial.is_baseline, "score": trial.score, "seconds": trial.seconds}
-            | {"at_equal_time": then.iloc[-1] if len(then) else np.nan}
-        )
-    return pd.DataFrame(rows, columns=["trial", "is_baseline", "score", "seconds", "at_equal_time"])
-
-
 def describe_effects(findings: Findings) -> Iterator[str]:
     """One sentence for the useful levels, and one for the harmful ones."""
     metric, rows = findings.sweep.metric, findings.effects[~findings.effects.detail.astype(bool)]
@@ -159,7 +139,7 @@ def clear_interactions(findings: Findings) -> pd.DataFrame:
 
 
 def describe_costs(findings: Findings) -> Iterator[str]:
-    """What early stopping saved, and how the best trial compares with the baseline at equal time."""
+    """What early stopping saved, and the largest memory."""
     saved = findings.savings
     share = 1 - saved.epochs / saved.epochs_full if saved.epochs_full else 0.0
     if saved.stopped:
@@ -172,23 +152,6 @@ def describe_costs(findings: Findings) -> Iterator[str]:
         )
     if not math.isnan(most := findings.sweep.trials.memory_mb.max()):
         yield f"The largest peak memory of a trial was {format_megabytes(most)}."
-    rows = findings.equal_time
-    others, base = rows[~rows.is_baseline.astype(bool)], rows[rows.is_baseline.astype(bool)]
-    if len(others) and len(base) and others.at_equal_time.notna().any():
-        first, metric = others.iloc[0], findings.sweep.metric
-        ahead = findings.sweep.sign * (first.at_equal_time - base.score.iloc[0])
-        full = findings.sweep.sign * (first.score - base.score.iloc[0])
-        yield (
-            f"As scored, trial {first.trial:04d} is {_describe_gap(metric, full)} the best baseline at full length, and "
-            f"{_describe_gap(metric, ahead)} it after the baseline's training time ({format_seconds(base.seconds.iloc[0])})."
-        )
-
-
-def _describe_gap(metric: str, gap: float) -> str:
-    text = format_points(metric, abs(gap))
-    if text == format_points(metric, 0.0):
-        return "level with"
-    return f"{text} {'ahead of' if gap > 0 else 'behind'}"
 
 
 def describe_baseline(sweep: Sweep) -> str:

@@ -25,10 +25,14 @@ def describe_lead(metric: str, lead: Lead) -> str:
     """
     if math.isnan(lead.expected):
         return _compare(metric, lead)
-    ends = (lead.expected + side * NORMAL_90 * lead.expected_error for side in (-1, 1))
+    return f"{_compare(metric, lead)} {describe_expected(metric, lead.best, lead.expected, lead.expected_error)}"
+
+
+def describe_expected(metric: str, what: str, expected: float, error: float) -> str:
+    """What a model is expected to score on new images, with a 90 % interval."""
+    ends = (expected + side * NORMAL_90 * error for side in (-1, 1))
     low, high = (format_score(metric, min(max(end, 0.0), 1.0 if metric in MAXIMISED else end)) for end in ends)
-    said = f"{format_score(metric, lead.expected)} ({low} to {high})"
-    return f"{_compare(metric, lead)} On new images, {lead.best}'s recipe is expected to score {said}."
+    return f"On new images, {what} is expected to score {format_score(metric, expected)} ({low} to {high})."
 
 
 def _compare(metric: str, lead: Lead) -> str:

@@ -97,7 +97,6 @@ def _describe(findings: Findings) -> dict[str, object]:
         "untested": [f"{row.parameter} = {row.level}" for row in unknown[unknown.verdict == NOT_ENOUGH].itertuples()],
         "interactions": list(_interaction_rows(sweep.metric, clear)),
         "open_interactions": list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
-        "equal_time": list(_equal_time_rows(findings)),
         "images": describe_images(sweep),
     }
 
@@ -134,14 +133,6 @@ def _effect_rows(metric: str, effects: pd.DataFrame) -> Iterator[dict[str, objec
 def _interaction_rows(metric: str, interactions: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     for row in interactions.itertuples():
         yield row.one, row.other, format_effect(metric, row.effect, row.low, row.high)
-
-
-def _equal_time_rows(findings: Findings) -> Iterator[tuple[str, ...]]:
-    metric = findings.sweep.metric
-    for row in findings.equal_time.itertuples():
-        name = f"{row.trial:04d}" + (" (baseline)" if row.is_baseline else "")
-        score, then = (format_score(metric, value) for value in (row.score, row.at_equal_time))
-        yield name, score, format_seconds(row.seconds), then
 
 
 def _list_facts(sweep: Sweep) -> list[TrialColumn]:

@@ -8,8 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.effects.lead import expect_score
 from analysis.export.bundle import check_out, export_model
-from ledger.formatting import format_score
+from analysis.report.sentences import describe_expected
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
@@ -141,8 +142,8 @@ def _export_mean(
     if members:
         _export(recipe, members[:1], source, single)
     source["ensemble"] = [*trained, *(name for name, _ in filling)]
-    named = {name.split()[0] for name in source["ensemble"]}
-    scored = _score_mean({trial.name: kept for trial, kept in leaders if trial.name in named}, source)
+    named = [trial.name for trial, _ in leaders if trial.name in {name.split()[0] for name in source["ensemble"]}]
+    scored = _score_mean(record, leaders[0][0].recipe, named, source)
     _export(recipe, joined, source, out)
     mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
     alone = f" {single} has the first alone." if members else ""
@@ -152,20 +153,19 @@ def _export_mean(
     )
 
 
-def _score_mean(leaders: Mapping[str, Trained], source: Provenance) -> str:
-    """Put into `source` what the mean of trials, as searched, has in validation; return a sentence, empty if not known."""
-    from training.loop.metrics import judge, measure
-    from training.model.ensemble import join_logits
+def _score_mean(record: SweepRecord, first: Recipe, named: Sequence[str], source: Provenance) -> str:
+    """Put into `source` what a mean of so many recipes is expected to score; return a sentence, empty if that is not known.
 
-    answers = [leader.validation for leader in leaders.values()]
-    if not (answers[1:] and all(one and one["labels"].equal(answers[0]["labels"]) for one in answers)):
+    Its rivals are the trials that could be in it: like the recipe of the best of them, and fine-tunings if that is one.
+    """
+    alike = [trial for trial in record.trials.ranked() if trial.state == "completed" and _is_alike(first, trial.recipe)]
+    rivals = [trial.answers for trial in alike if trial.recipe.linear_probe.trains == first.linear_probe.trains]
+    if not named[1:] or not (known := expect_score(metric := source["metric"], rivals, len(named))):
         return ""
-    columns, metric = judge(join_logits([one["logits"] for one in answers]), answers[0]["labels"]), source["metric"]
-    measured, source["standard_error"] = measure(columns, len(source["classes"]), metric)
-    source["metrics"], source["score"] = source["metrics"] | measured, measured[metric]
-    source["scored"] = list(leaders)
-    source.pop("finding", None)  # it is about one
-    return f" In validation the mean of these recipes had {format_score(metric, source['score'], source['standard_error'])}."
+    source["score"], source["standard_error"] = known
+    source["metrics"], source["scored"] = {metric: source["score"]}, [*named]
+    source["finding"] = describe_expected(metric, "the mean of these recipes", *known)
+    return f" {source['finding']}"
 
 
 def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
@@ -231,7 +231,7 @@ def _read_trained(record: SweepRecord, trial: Trial) -> Trained:
     if saved is None:
         raise UserError(f"trial {trial.name} of {record.name} has no weights ({why}), so it cannot be released.")
     recipe, classes = read_recipe(saved["recipe"]), tuple(saved["classes"])
-    return Trained(recipe, saved["state_dict"], classes, record.driver.threads, saved.get("validation", {}))
+    return Trained(recipe, saved["state_dict"], classes, record.driver.threads)
 
 
 def _export(recipe: Recipe, members: Sequence[Trained], source: Provenance, out: Path) -> None:

@@ -6,8 +6,8 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -33,13 +33,12 @@ Answer = tuple[dict[str, object], "dict[str, torch.Tensor]", tuple[str, ...], in
 
 @dataclass(frozen=True)
 class Trained:
-    """A training: its resolved recipe, its weights, its CPU threads, and its `validation` as `best.ckpt` has it."""
+    """A training: its resolved recipe, its weights, the names of the classes, and its CPU threads."""
 
     recipe: Recipe
     weights: dict[str, torch.Tensor]
     classes: tuple[str, ...]
     threads: int
-    validation: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 class LastWorkers:

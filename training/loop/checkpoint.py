@@ -34,9 +34,8 @@ def write_checkpoint(saved: Saved, path: Path) -> None:
 def read_checkpoint(path: Path, keys: Sequence[str] = BEST, mmap: bool = False) -> Saved:
     """Read a checkpoint without unpickling code. `keys` must be in it; the default is those of `best.ckpt`.
 
-    `best.ckpt` contains the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`, and,
-    unless these are many or it is older, as `validation` the `labels` (N,) and the `logits` (N, classes) of the images there.
-    It may have left out frozen weights: `training.evaluate.read_trained` puts them back.
+    `best.ckpt` contains the weights as `state_dict`, the resolved `recipe`, the names of the `classes` and the `epoch`. It may
+    have left out frozen weights: `training.evaluate.read_trained` puts them back.
     """
     try:
         refuse_irregular(path)

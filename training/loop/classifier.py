@@ -17,6 +17,7 @@ from training.distributed.sharding import divide_like, gather_whole
 from training.errors import Diverged
 from training.features.split import Features, Split
 from training.loop.checkpoint import Given, Saved, leave_out, put_back
+from training.loop.epoch_report import Answers
 from training.loop.metrics import judge, measure
 from training.loop.recorded_passes import Compute, RecordedPasses
 from training.model.batch_statistics import on_copies_of_statistics
@@ -59,7 +60,7 @@ class SecondPass:
 
 
 STEP_POINTS = 200  # largest number of recorded steps with their learning rate and training loss
-MOST_LOGITS = 1_000_000  # of a validation that are kept: those of 10,000 images in 100 classes
+MOST_ANSWERS = 50_000  # probabilities of a validation that are kept: of 5,000 images in 10 classes
 
 Batch = tuple[torch.Tensor | Features, torch.Tensor]  # images (N, 3, side, side), labels (N,)
 
@@ -207,7 +208,7 @@ class Classifier(pl.LightningModule):
         logits = join_logits([self(images) for _ in members.visit()]) if members else self(images)
         self.validated.append(judge(logits, labels))
         if self.kept is not None:
-            self.kept = [*self.kept, logits] if len(self.validated) * logits.numel() <= MOST_LOGITS else None
+            self.kept = [*self.kept, logits] if len(self.validated) * logits.numel() <= MOST_ANSWERS else None
 
     def collect(self, score: str) -> tuple[dict[str, float], float, list[tuple[int, float, float]]]:
         """Collect the results of an epoch from all ranks.
@@ -230,8 +231,9 @@ class Classifier(pl.LightningModule):
         if not (math.isfinite(train_loss) and losses.isfinite().all()):
             raise Diverged("the loss became infinite or NaN")
         metrics, error = measure((labels, predicted, confidence, losses), self.plan.class_count, score)
-        kept = rank.gather(torch.empty(0) if self.kept is None else torch.cat(self.kept).float().cpu())
-        self.validation = {"labels": labels, "logits": rank.join(kept)} if all(map(len, kept)) else {}
+        kept = rank.gather(torch.empty(0) if self.kept is None else torch.cat(self.kept).float().softmax(1).cpu())
+        said = (255 * rank.join(kept)).round().byte() if all(map(len, kept)) else torch.empty(0)
+        self.answers: Answers = (tuple(labels.tolist()) if len(said) else (), bytes(said.flatten().tolist()).hex())
         metrics |= {
             "train_loss": train_loss,
             "train_accuracy": correct / count,

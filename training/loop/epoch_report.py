@@ -9,6 +9,7 @@ from training.recipe import Recipe
 
 LOGGED = ("train_loss", "val_loss", "train_accuracy", "val_accuracy", "lr")
 Kept = Literal["best", "last"]  # the epoch whose weights are kept, and whose validation value is the score
+Answers = tuple[tuple[int, ...], str]  # `labels` and `probabilities` of a report
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Report:
     `score` is the validation value of the epoch whose weights are kept, with its `standard_error`: `best_epoch`, the best
     epoch so far, or this one where the last is kept.
     `steps` holds points of (optimizer step, learning rate, training loss); `time` is in seconds since 1970.
+    The last report has what the kept weights say of the validation images, unless these are many: their `labels`, and for
+    each the `probabilities` of the classes, a byte each, as hexadecimal digits.
     """
 
     epoch: int
@@ -27,6 +30,8 @@ class Report:
     best_epoch: int
     steps: list[tuple[int, float, float]]
     time: float
+    labels: tuple[int, ...] = ()
+    probabilities: str = ""
 
 
 def describe_epoch(report: Report, epochs: int) -> str:

@@ -16,7 +16,7 @@ from training.distributed.rank import Rank
 from training.errors import UserError
 from training.loop.checkpoint import Saved, leave_out, read_checkpoint, write_checkpoint
 from training.loop.classifier import Classifier
-from training.loop.epoch_report import Kept, Report, describe_epoch
+from training.loop.epoch_report import Answers, Kept, Report, describe_epoch
 from training.loop.stopwatch import Stopwatch
 from training.process.resources import PeakMemory
 from training.recipe import RECORDED, Recipe, read_recipe
@@ -50,6 +50,7 @@ class EpochReporter(pl.Callback):
         self.asked = self.recipe = recipe  # `asked` keeps `auto`, in `recipe` it is replaced
         self.classes = list(classes)
         self.reports: list[Report] = []
+        self.answers: Answers = ((), "")  # of the kept weights
         self.stopped = False
         self.stopwatch = Stopwatch()
 
@@ -96,10 +97,12 @@ class EpochReporter(pl.Callback):
             "described": self.described,
             "metric": self.metric,
             "score": self.score,
+            "answers": self.answers,
         }
 
     def load_state_dict(self, state: Saved) -> None:
         self.reports = [Report(**report) for report in state["reports"]]
+        self.answers = state.get("answers", ((), ""))
         # Checkpoints written before the other parts were measured have train_seconds alone.
         self.stopwatch.seconds |= state["seconds"] if "seconds" in state else {"train": state["train_seconds"]}
         self.recipe = read_recipe(state["described"]["recipe"])
@@ -137,7 +140,6 @@ class EpochReporter(pl.Callback):
         is_best = last.best_epoch == last.epoch
         if is_best:
             weights = {"state_dict": classifier.plain_weights(), "epoch": last.epoch, **self.described}
-            weights["validation"] = classifier.validation
             leave_out(weights, dict(classifier.given.values()))
             if self.rank.leads:
                 write_checkpoint(weights, self.folder / "best.partial")
@@ -172,8 +174,11 @@ class EpochReporter(pl.Callback):
                 metrics[name] = max(known) if self.memory.device == "cuda" else sum(known)
         if classifier.plan.missing_weights > TOLERATED:
             metrics["missing_weights"] = classifier.plan.missing_weights
-        value = metrics[self.metric]
+        kept = metrics[self.metric], error, epoch
         last = self.reports[-1] if self.reports else None
-        if last and self.score == "best" and not is_better(self.metric, value, last.score):
-            return Report(epoch, metrics, last.score, last.standard_error, last.best_epoch, steps, time.time())
-        return Report(epoch, metrics, value, error, epoch, steps, time.time())
+        if last and self.score == "best" and not is_better(self.metric, kept[0], last.score):
+            kept = last.score, last.standard_error, last.best_epoch
+        else:
+            self.answers = classifier.answers
+        is_last = epoch == self.recipe.epochs
+        return Report(epoch, metrics, *kept, steps, time.time(), *(self.answers if is_last else ()))

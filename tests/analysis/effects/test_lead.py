@@ -1,12 +1,13 @@
 """The lead of the best trial counts the luck of seeds and of images, and the choice of the best."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from analysis import load
-from analysis.effects.lead import Lead, judge_lead
+from analysis.effects.lead import Lead, expect_score, judge_lead
 from analysis.effects.technique_effects import fit_sweep
 from analysis.report.sentences import describe_lead, describe_rivals
 
@@ -60,22 +61,55 @@ def test_the_best_of_equal_recipes_is_rarely_called_clear_and_has_rivals(other_s
     assert [lead for lead in ahead if not lead.rivals] == []
 
 
-def test_the_expected_score_is_not_the_luck_of_the_best(other_sweep):
-    count = (other_sweep.trials.state == "completed").sum()
-    made = [with_scores(other_sweep, 0.9 + np.random.default_rng(seed).normal(0, 0.01, count)) for seed in range(20)]
-    leads = [judge(sweep) for sweep in made]
-    assert np.mean([sweep.completed.score.iloc[0] for sweep in made]) > 0.915  # where each recipe has .9
-    assert np.mean([lead.expected for lead in leads]) == pytest.approx(0.9, abs=0.005)
-    assert sum(abs(lead.expected - 0.9) < 1.645 * lead.expected_error for lead in leads) >= 18
+def answer(rng, labels, trials, chance):
+    """Answers of models that are right with this chance, each for itself, and sure of it or not, and how often they are."""
+    right = rng.random((trials, len(labels))) < chance
+    said = np.where(right, labels, (labels + 1) % 3)
+    shares = rng.integers(90, 200, (trials, len(labels), 1)) * (said[..., None] == np.arange(3))
+    order = np.argsort(-right.mean(1), kind="stable")
+    return [(tuple(labels.tolist()), shares[one].astype(np.uint8).tobytes().hex()) for one in order], right.mean(1)
 
 
-def test_a_planted_gain_stays_in_the_expected_score(sweep):
-    lead, best = judge(sweep), sweep.completed.score.iloc[0]
-    assert best - 0.02 < lead.expected <= best
-    assert lead.expected_error > sweep.completed.standard_error.iloc[0]
-    loss = replace(sweep.space, search=sweep.space.search.model_copy(update={"metric": "val_loss"}))
-    lower = judge(replace(sweep, space=loss, trials=sweep.trials.assign(score=1 - sweep.trials.score)))
-    assert lower.expected == pytest.approx(1 - lead.expected)
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_score_that_is_expected_of_the_best_of_equal_models_is_what_each_has(count):
+    rng, labels = np.random.default_rng(0), np.arange(60) % 3
+    made = [answer(rng, labels, 20, 0.7) for _ in range(20)]
+    expected = np.array([expect_score("val_accuracy", answers, count) for answers, _ in made])
+    # Of the mean of three whose mistakes have nothing in common this is what a new image shows, more than each has.
+    truth = {1: 0.7, 3: 0.784}[count]
+    assert np.mean([shares.max() for _, shares in made]) > 0.79
+    assert expected[:, 0].mean() == pytest.approx(truth, abs=0.02)
+    assert expected[0, 1] == pytest.approx((expected[0, 0] * (1 - expected[0, 0]) / 64) ** 0.5, abs=0.002)
+
+
+def test_the_expected_balanced_accuracy_gives_each_class_the_same_weight():
+    labels, other = np.array([0] * 90 + [1] * 10), np.zeros(100, dtype=int)
+    shares = (other[:, None] == np.arange(2)) * np.uint8(255)
+    answers = [(tuple(labels.tolist()), shares.astype(np.uint8).tobytes().hex())]
+    assert expect_score("val_accuracy", answers)[0] == pytest.approx(0.9)
+    balanced, error = expect_score("val_balanced_accuracy", answers)
+    assert balanced == pytest.approx(0.5)
+    assert error == pytest.approx((0.25 / (36 + 4)) ** 0.5)  # 1 / Σ w² is 36
+
+
+def test_answers_that_are_not_known_or_fit_nothing_expect_no_score():
+    labels = tuple(range(3))
+    good = (labels, "ff000000ff000000ff")
+    assert expect_score("val_accuracy", [good])[0] == 1
+    assert expect_score("val_accuracy", [good, ((), ""), ((0, 0, 0), good[1]), (labels, "ff" * 6)])[0] == 1
+    assert [expect_score("val_accuracy", [bad, good]) for bad in (((), ""), (labels, "ff"), ((), "ff"))] == [None] * 3
+    assert expect_score("val_macro_f1", [good]) is None
+
+
+def test_the_answers_of_a_sweep_say_what_its_best_is_expected_to_score(sweep):
+    labels = np.arange(60) % 3
+    answers, shares = answer(np.random.default_rng(1), labels, len(sweep.completed), 0.7)
+    lead = judge(replace(sweep, answers=dict(zip(sweep.completed.trial, answers, strict=True))))
+    assert (lead.expected, lead.expected_error) == expect_score("val_accuracy", answers)
+    assert lead.expected < shares.max()
+    without = judge(sweep)
+    assert (lead.mean, math.isnan(without.expected)) == (without.mean, True)
+    assert "On new images" not in describe_lead(sweep.metric, without)
 
 
 def test_few_images_make_the_same_scores_uncertain(sweep):
@@ -157,7 +191,7 @@ def test_a_copy_is_counted_among_the_other_completed_trials(sweep):
         ({"count": 1}, "Only one trial completed, 0011: there is nothing to compare it with."),
         (
             {"expected": 0.951, "expected_error": 0.04},
-            "as scored: 7.7 points). On new images, 0011's recipe is expected to score 95.1 % (88.5 % to 100.0 %).",
+            "as scored: 7.7 points). On new images, 0011 is expected to score 95.1 % (88.5 % to 100.0 %).",
         ),
     ],
 )
@@ -165,7 +199,7 @@ def test_the_statement_names_the_lead_with_its_certainty(changes, sentence):
     lead = Lead("0011", "0001", 12, 0.077, 0.046, 0.014, 0.079, 0.98, ("0007",))
     assert sentence in describe_lead("val_accuracy", replace(lead, **changes))
     loss = describe_lead("val_loss", replace(lead, expected=1.1, expected_error=0.1))
-    assert loss.endswith("0011's recipe is expected to score 1.100 (0.936 to 1.265).")
+    assert loss.endswith("0011 is expected to score 1.100 (0.936 to 1.265).")
     assert describe_rivals(lead) == (
         "1 of the 11 other completed trials may be as good as 0011: more images or seeds would show it."
     )

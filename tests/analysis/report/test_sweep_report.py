@@ -13,7 +13,7 @@ from analysis.effects.technique_effects import NOT_ENOUGH
 from analysis.loading import load
 from analysis.reading.run_store import open_experiments
 from analysis.report.cautions import list_cautions
-from analysis.report.findings import describe_baseline, describe_costs, describe_reach, find
+from analysis.report.findings import describe_baseline, describe_reach, find
 from analysis.report.sentences import describe_lead
 from analysis.report.sweep_report import render_report
 from ledger.folder import SweepFolder
@@ -84,17 +84,6 @@ def test_the_report_says_below_which_size_effects_are_hardly_seen(findings):
     assert list(describe_reach(replace(findings, effects=wide))) == [sentence]
     assert list(describe_reach(replace(findings, effects=wide.assign(low=float("nan"))))) == []
     assert next(describe_reach(findings)) in render_report(findings)
-
-
-def test_a_gap_of_zero_is_neither_ahead_nor_behind(findings):
-    def describe(score, at_equal_time):
-        table = findings.equal_time.copy()
-        base = float(table[table.is_baseline.astype(bool)].score.iloc[0])
-        table.loc[~table.is_baseline.astype(bool), ["score", "at_equal_time"]] = base + score, base + at_equal_time
-        return " ".join(describe_costs(replace(findings, equal_time=table)))
-
-    assert "is 2.0 points ahead of the best baseline at full length, and level with it after" in describe(0.02, 0.0001)
-    assert "is level with the best baseline at full length, and 1.0 points behind it after" in describe(0.0, -0.01)
 
 
 def test_the_report_warns_if_best_epochs_score_visibly_more_than_the_last_ones(findings):

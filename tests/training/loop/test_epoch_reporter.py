@@ -11,7 +11,7 @@ from training.data.pipelines.loaders import make_eval_loader
 from training.errors import UserError
 from training.loop.classifier import Classifier
 from training.loop.epoch_reporter import EpochReporter
-from training.loop.metrics import judge, measure
+from training.loop.metrics import measure
 from training.model.build import build_model
 from training.recipe import read_recipe
 from training.score_metrics import MINIMISED
@@ -29,7 +29,7 @@ def test_the_best_weights_have_the_score_of_the_best_epoch(metric, fit):
     assert last.score == best
     assert last.best_epoch == values.index(best) + 1
     saved = torch.load(run.folder / "best.ckpt", weights_only=True)
-    assert saved.keys() == {"state_dict", "epoch", "recipe", "classes", "validation"}
+    assert saved.keys() == {"state_dict", "epoch", "recipe", "classes"}
     assert saved["epoch"] == last.best_epoch
     assert saved["classes"] == [str(digit) for digit in range(10)]
     recipe = read_recipe(saved["recipe"])
@@ -38,27 +38,31 @@ def test_the_best_weights_have_the_score_of_the_best_epoch(metric, fit):
     metrics = validate(recipe, saved["state_dict"])
     reported = run.outcome.reports[saved["epoch"] - 1].metrics
     assert metrics == {name: reported[name] for name in metrics}
-    kept = saved["validation"]
-    assert metrics == measure(judge(kept["logits"], kept["labels"]), 10, "val_accuracy")[0]
 
 
-def test_the_logits_of_a_large_validation_are_not_kept(fit, monkeypatch):
-    monkeypatch.setattr("training.loop.classifier.MOST_LOGITS", 100)
-    assert torch.load(fit(epochs=1).folder / "best.ckpt", weights_only=True)["validation"] == {}
+def test_what_is_said_of_a_large_validation_is_not_kept(fit, monkeypatch):
+    monkeypatch.setattr("training.loop.classifier.MOST_ANSWERS", 100)
+    last = fit(epochs=1).outcome.reports[-1]
+    assert (last.labels, last.probabilities) == ((), "")
 
 
-def validate(recipe, weights):
-    """Return the validation metrics of weights, without the trainer."""
+def predict(recipe, weights):
+    """Return the logits and labels of the validation images, without the trainer."""
     data = load_data(recipe.data)
     model = build_model(recipe.backbone, len(data.classes), recipe.preprocessing.image_size).eval()
     model.load_state_dict(weights)
     batches = list(make_eval_loader(data.val, recipe, workers=0))
     with torch.inference_mode():
         logits = torch.cat([model(images) for images, _ in batches])
-    labels = torch.cat([labels for _, labels in batches])
+    return logits, torch.cat([labels for _, labels in batches])
+
+
+def validate(recipe, weights):
+    """Return the validation metrics of weights, without the trainer."""
+    logits, labels = predict(recipe, weights)
     confidence, predicted = logits.softmax(1).max(1)
     losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-    return measure((labels, predicted, confidence, losses), len(data.classes), "val_accuracy")[0]
+    return measure((labels, predicted, confidence, losses), 10, "val_accuracy")[0]
 
 
 @pytest.mark.parametrize("metric", ["val_accuracy", "val_loss"])
@@ -69,19 +73,45 @@ def test_scores_never_get_worse_from_epoch_to_epoch(metric, fit):
     assert [report.epoch for report in reports] == [1, 2, 3, 4]
 
 
-def test_the_last_epoch_is_scored_and_kept_if_asked_though_an_earlier_one_was_better(fit, monkeypatch):
+@pytest.fixture
+def fall(monkeypatch):
+    """The second of three epochs is the best."""
     collect = Classifier.collect
 
-    def fall(self, score):
+    def collect_falling(self, score):
         metrics, error, points = collect(self, score)
         return {**metrics, "val_accuracy": [0.5, 0.7, 0.6][self.current_epoch]}, error, points
 
-    monkeypatch.setattr(Classifier, "collect", fall)
+    monkeypatch.setattr(Classifier, "collect", collect_falling)
+
+
+def test_the_last_epoch_is_scored_and_kept_if_asked_though_an_earlier_one_was_better(fit, fall):
     run = fit(epochs=3, score="last")
     assert [(report.best_epoch, report.score) for report in run.outcome.reports] == [(1, 0.5), (2, 0.7), (3, 0.6)]
     assert torch.load(run.folder / "best.ckpt", weights_only=True)["epoch"] == 3
     with pytest.raises(UserError, match="holds a training with score=last, not best"):
         fit(run.folder, epochs=3)
+
+
+@pytest.mark.parametrize("score", ["best", "last"])
+def test_the_last_report_has_what_the_kept_weights_say_of_the_validation_images(score, fit, fall):
+    run = fit(score=score, epochs=3)
+    *earlier, last = run.outcome.reports
+    assert not any(report.labels or report.probabilities for report in earlier)
+    saved = torch.load(run.folder / "best.ckpt", weights_only=True)
+    assert saved["epoch"] == last.best_epoch == {"best": 2, "last": 3}[score]
+    logits, labels = predict(run.outcome.recipe, saved["state_dict"])
+    assert last.labels == tuple(labels.tolist())
+    shares = torch.tensor(list(bytes.fromhex(last.probabilities))).reshape(len(labels), 10) / 255
+    torch.testing.assert_close(shares, logits.softmax(1), atol=0.501 / 255, rtol=0)
+
+
+def test_a_resumed_training_says_what_its_best_epoch_said_before_the_stop(fit, fall):
+    whole = fit(epochs=3).outcome.reports[-1]
+    stopped = fit(epochs=3, on_report=lambda report: report.epoch < 2)
+    resumed = fit(stopped.folder, epochs=3).outcome.reports[-1]
+    assert (resumed.labels, resumed.probabilities) == (whole.labels, whole.probabilities)
+    assert resumed.labels
 
 
 def test_ties_keep_the_earlier_epoch(fit, monkeypatch):
