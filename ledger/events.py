@@ -25,6 +25,8 @@ ReplicationKind = Literal["confirm", "ablate"]
 Dataset = Mapping[str, bool | int | float | str | None]  # name, digest and sizes of the data
 LAST_TIME = 253_402_300_799  # the end of the year 9999, the last that Python can show
 StepPoint = tuple[int, float, float]  # optimizer steps done, learning rate, training loss
+Label = Annotated[int, Field(ge=0, le=MOST)]
+HEX = "^([0-9a-f]{2})*$"
 
 
 class Event(BaseModel):
@@ -168,12 +170,8 @@ class EpochReported(TrialEvent):
     best_epoch: int = Field(description="The epoch that the score comes from.")
     metrics: dict[str, float | None] = Field({}, description="All metrics of the epoch, by name.")
     steps: tuple[StepPoint, ...] = Field((), description="Points of [step, learning rate, training loss].")
-    labels: tuple[int, ...] = Field((), description="Classes of the validation images, in a trial's last report alone.")
-    probabilities: str = Field(
-        "",
-        pattern="^([0-9a-f]{2})*$",
-        description="What the kept weights say of these: a byte for each class, as hex digits.",
-    )
+    labels: tuple[Label, ...] = Field((), description="Classes of the validation images, in the last report alone.")
+    probabilities: str = Field("", pattern=HEX, description="Of each class for each of these: a byte, as two digits.")
     worker_seconds: float | None = Field(None, description="Time since the worker began or resumed the trial.")
     host: str = Field("", description="Machine of the worker; empty before this field was there.")
 

@@ -87,24 +87,16 @@ def describe_state(sweep: Sweep) -> str:
 
 
 def describe_images(sweep: Sweep) -> str | None:
-    """Say how many validation images a difference of 3 points needs; None if there are enough, or it is not known.
-
-    The number of images follows from the best score and its standard error, which is that of a share.
-    """
+    """Say how many validation images a difference of 3 points needs; None if there are enough, or it is not known."""
     best = sweep.completed.iloc[0]
-    spread = best.score * (1 - best.score)
-    if sweep.metric != "val_accuracy" or not spread > 0 or not best.standard_error > 0:
+    images, spread = len(sweep.answers.get(best.trial, ((), ""))[0]), best.score * (1 - best.score)
+    if sweep.metric != "val_accuracy" or not spread > 0 or not images:
         return None
-    images = spread / best.standard_error**2
-    # The standard error is that of two more right and two more wrong images (Agresti & Coull 1998).
-    for _ in range(5):
-        share = (best.score * images + 2) / (images + 4)
-        images = share * (1 - share) / best.standard_error**2 - 4
     needed = 2 * spread * (ERRORS / DIFFERENCE) ** 2
     if images >= needed:
         return None
     return (
-        f"Validation has {images:,.0f} images. To see a difference of {100 * DIFFERENCE:.0f} points between "
+        f"Validation has {images:,} images. To see a difference of {100 * DIFFERENCE:.0f} points between "
         f"two recipes that are trained once, you need about {float(f'{needed:.2g}'):,.0f}."
     )
 

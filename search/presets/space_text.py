@@ -60,6 +60,12 @@ class Draft:
         return self.is_pretrained and self.epochs < FEWEST_EPOCHS_WITH_CROPS
 
     @property
+    def level(self) -> int:
+        """How many techniques are searched; at most those of `good` where trainings are short, as images are few."""
+        has_few_steps = self.is_pretrained and self.data.train_images < FEW_IMAGES
+        return min(self.preset.level, 1) if has_few_steps else self.preset.level
+
+    @property
     def is_imbalanced(self) -> bool:
         return self.data.most >= IMBALANCE * self.data.least
 
@@ -67,7 +73,7 @@ class Draft:
 def write_space(draft: Draft, comments: Sequence[str]) -> str:
     """Return the text of a file that `sweep run` takes; `comments` begin it."""
     backbone, data, search = draft.backbone, draft.data, _describe_search(draft)
-    techniques = {name: tree for name, (level, tree) in _list_techniques(draft).items() if level <= draft.preset.level}
+    techniques = {name: tree for name, (level, tree) in _list_techniques(draft).items() if level <= draft.level}
     recipe: dict[str, Tree] = {
         "data": describe_data(draft.spec),
         "backbone": {"source": backbone.source, "name": backbone.name, "weights": backbone.weights},
@@ -105,7 +111,8 @@ def describe_data(spec: Data) -> dict[str, Tree]:
 
 def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
     adamw: Tree = {"name": "adamw", "lr": LogUniform(*_rates(draft)), "weight_decay": 0.05}
-    momentum: Tree = {"name": "momentum", "lr": LogUniform(1e-3, 0.3), "weight_decay": LogUniform(1e-5, 1e-3)}
+    rate = LogUniform(1e-3, 0.03 if draft.is_pretrained else 0.3)
+    momentum: Tree = {"name": "momentum", "lr": rate, "weight_decay": LogUniform(1e-5, 1e-3)}
     crop: Tree = {"name": "resized", "min_area": Uniform(0.2, 0.9)}
     policy: Tree = {"policy": "trivial_augment"}
     if draft.is_small:
@@ -113,13 +120,13 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
     unfreeze = tuple(map(draft.describe_level, draft.levels))
     smoothing, dropout, loss = HELD["label_smoothing"], HELD["head_dropout"], EQUAL_CLASSES
-    if draft.preset.level:
+    if draft.level:
         loss = Choice(({"name": "cross_entropy"}, {"name": "logit_adjusted", "tau": Uniform(0.3, 1.5)}))
         smoothing = Choice(({"alpha": 0.0}, {"alpha": Uniform(0.02, 0.2)}))
         dropout = Choice(({"rate": 0.0}, {"rate": Uniform(0.1, 0.5)}))
     techniques: dict[str, tuple[int, Tree]] = {
         "unfreeze": (0, Choice(unfreeze) if len(unfreeze) > 1 else unfreeze[0]),
-        "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.preset.level else "auto"}),
+        "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.level and not draft.is_short else "auto"}),
         "gradient_clipping": (0, {"value": 1.0}),  # without it, the rate that is best for one set spoils another
         "head_dropout": (0, dropout),
         "random_crop": (1 if draft.is_short else 0, Choice(({"name": "none"}, crop))),
@@ -132,7 +139,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         "loss": (0, loss),
         "layer_decay": (2, Choice(({"factor": 1.0}, {"factor": Uniform(0.6, 0.95)}))),
         "schedule": (0, {"name": "cosine", "warmup_epochs": 1 if draft.epochs > 2 else 0.2 * draft.epochs}),
-        "optimizer": (0, adamw if draft.preset.level < 2 else Choice((adamw, momentum))),
+        "optimizer": (0, adamw if draft.level < 2 else Choice((adamw, momentum))),
         "averaging": (2, Choice(({"name": "none"}, {"name": "ema", "half_life": LogUniform(0.01, 0.2)}))),
     }
     if not draft.is_imbalanced:

@@ -87,6 +87,8 @@ def every_event() -> list[dict[str, Any]]:
     """Return the lines of a ledger that has every kind of event; its last trial is interrupted."""
     space = load_space("space.yaml").to_yaml()
     events = sweep_events("changed", space, trials=2)[:-2]
+    for report in (event for event in events if event.get("event") == "report"):
+        report |= {"labels": [0, 1], "probabilities": "ff0000ff"}
     recipe = events[3]["recipe"]
     probe = {"backbone": "test_resnet", "linear": {"val_accuracy": 0.5}, "knn": {"val_accuracy": 0.4}}
     probe |= {"linear_standard_error": 0.02, "train_images": 20, "val_images": 30, "seconds": 2.0}

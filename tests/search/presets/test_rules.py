@@ -21,7 +21,7 @@ from search.presets.rules import (
 )
 from search.presets.space_text import Draft, write_space
 from spaces.load import load_space, parse_space
-from spaces.parameters.domains import find_parameters
+from spaces.parameters.domains import Choice, find_parameters
 from training.contract.specs import Backbone
 from training.data.sources.image_folder import ImageFolder
 from training.process.resources import Resources
@@ -100,7 +100,7 @@ def test_every_written_space_loads_and_its_baseline_is_a_recipe(preset, data, ba
     ("preset", "data", "machine", "backbone"),
     [
         ("fast", SMALL, LAPTOP, EMBEDDED),
-        ("best", DataFacts(900, 90, 2, 800, 100, 300), with_gpu(80), Backbone(name="convnext_tiny")),
+        ("best", DataFacts(2900, 290, 2, 2800, 100, 300), with_gpu(80), Backbone(name="convnext_tiny")),
     ],
 )
 def test_a_written_space_equals_the_one_that_was_written_by_hand(preset, data, machine, backbone):
@@ -144,6 +144,17 @@ def test_a_better_preset_searches_more():
         for preset in PRESETS
     ]
     assert counts == sorted(set(counts))
+
+
+@pytest.mark.parametrize(("backbone", "more"), [(EMBEDDED, True), (Backbone(name="convnext_tiny"), False)])
+def test_the_few_steps_that_few_images_get_from_pretrained_weights_have_the_techniques_of_good(backbone, more):
+    spaces = [
+        parse_space(write_space(choose(preset, SMALL, backbone=backbone), []), "made.yaml")
+        for preset in ("good", "best")
+    ]
+    good, best = ({steps[0] for steps, _ in find_parameters(space.recipe)} for space in spaces)
+    assert best - good == ({"cutmix", "random_erasing", "layer_decay", "averaging"} if more else set())
+    assert isinstance(spaces[1].recipe["optimizer"], Choice) is more
 
 
 @pytest.mark.parametrize("epochs", [4, 20])
