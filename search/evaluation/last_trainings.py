@@ -162,8 +162,8 @@ def _score_mean(record: SweepRecord, first: Recipe, named: Sequence[str], source
     rivals = [trial.answers for trial in alike if trial.recipe.linear_probe.trains == first.linear_probe.trains]
     if not named[1:] or not (known := expect_score(metric := source["metric"], rivals, len(named))):
         return ""
-    source["score"], source["standard_error"] = known
-    source["metrics"], source["scored"] = {metric: source["score"]}, [*named]
+    source["score"], source["standard_error"], source["scored"] = *known, [*named]
+    source["metrics"] = {metric: known[0]} | {key: of for key, of in source["metrics"].items() if key[:4] != "val_"}
     source["finding"] = describe_expected(metric, "the mean of these recipes", *known)
     return f" {source['finding']}"
 
