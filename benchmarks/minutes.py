@@ -8,8 +8,8 @@ others that no method sees. All methods have the same pretrained backbone, from 
 that a preset prefers; `ours` takes smaller ones where these would take too long. `ours` is `sweep run --preset good`, and
 `ray` a search with Ray Tune as in its documentation; both get the minutes. `probe`, a logistic regression on the features,
 and `recipe`, one usual fine-tuning, take what they take. The seconds are those of the wall clock until the model is there;
-those of `ours` include the start of Python. Each method claims an accuracy, that of its own validation; `ours` that of
-the mean of several models, or that which it expects of one on new images. WORK keeps the photographs and results.jsonl,
+those of `ours` include the start of Python. Each method claims an accuracy, that of its own validation; `ours` what
+it expects of one model, or of the mean of several, on new images. WORK keeps the photographs and results.jsonl,
 and a second call runs what is missing there.
 Compare seconds, and methods that have a time, only where nothing else runs on the machine.
 """

@@ -18,7 +18,7 @@ from ledger.tables import Sweep, make_tables
 
 if TYPE_CHECKING:
     from ledger.record import SweepRecord
-    from ledger.trials import Answers
+    from training.loop.epoch_report import Answers
 
 CLEAR = (
     1 + CONFIDENCE
@@ -29,7 +29,7 @@ FAR = 8  # Standard errors between scores. Even with seeds twice as noisy as ima
 # trainings mostly mistake the same images: 0.37 over 14 seeds of benchmarks/demo.py, validation beside unseen images.
 PAIRED = 0.4
 BAGS = 200  # drawings of images for the expected score
-SHARES = ("val_accuracy", "val_balanced_accuracy")
+SHARES = ("val_accuracy", "val_balanced_accuracy")  # scores that are shares of right images
 
 # alone: nothing to compare. baseline: the best trial is a baseline.
 Verdict = Literal["alone", "baseline", "open", "clear"]

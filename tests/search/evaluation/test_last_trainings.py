@@ -258,6 +258,8 @@ def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(rec
     assert read_facts(out)["finding"].startswith(
         "On new images, the mean of these recipes "
     )  # not what is said of the best
+    tuned = [one.answers for one in record.trials.ranked() if one.state == "completed" and one is not best]
+    assert read_facts(out)["score"] == expect_score("val_accuracy", tuned, 2)[0]
     monkeypatch.setattr(type(best), "standard_error", best.score - second.score - 0.001)
     assert choose(record)[0] == (best.name, 0)
 

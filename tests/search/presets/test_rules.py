@@ -164,6 +164,8 @@ def test_few_epochs_from_the_probe_have_no_crops(epochs):
     assert ("random_crop" in space.recipe) == (epochs == 20)
     assert (space.baselines()[0].random_crop.name == "none") == (epochs == 4)
     assert space.search.scheduler.min_epochs == 2
+    good = parse_space(write_space(replace(draft, preset=PRESETS["good"]), []), "made.yaml")
+    assert isinstance(good.recipe["linear_probe"]["c"], Choice) == (epochs == 20)  # else all start at the probe
 
 
 @pytest.mark.parametrize("preset", PRESETS)
