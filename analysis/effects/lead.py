@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.effects.technique_effects import CONFIDENCE, SEED, WIDER, Fitted, fit_sweep
 from ledger.tables import Sweep, make_tables
+from training.score_metrics import SOFT
 
 if TYPE_CHECKING:
     from ledger.record import SweepRecord
@@ -29,7 +30,7 @@ FAR = 8  # Standard errors between scores. Even with seeds twice as noisy as ima
 # trainings mostly mistake the same images: 0.37 over 14 seeds of benchmarks/demo.py, validation beside unseen images.
 PAIRED = 0.4
 BAGS = 200  # drawings of images for the expected score
-SHARES = ("val_accuracy", "val_balanced_accuracy")  # scores that are shares of right images
+SHARES = ("val_accuracy", SOFT, "val_balanced_accuracy")  # scores that are shares of right images
 
 # alone: nothing to compare. baseline: the best trial is a baseline.
 Verdict = Literal["alone", "baseline", "open", "clear"]
@@ -116,9 +117,10 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
 def expect_score(metric: str, answers: list[Answers], count: int = 1) -> tuple[float, float] | None:
     """Return the expected score of the best trial on new images, or of the mean of the `count` best, and its error.
 
-    The best of many was also lucky on the images that chose it. So images are drawn with replacement, trials are chosen on
-    those, and answer for the images that were not drawn (bootstrap bias corrected, Tsamardinos et al. 2018). None where the
-    metric is no share of right images, or the answers of the first, which is the best, are not known.
+    Where the soft accuracy chooses, it is the accuracy of what is chosen. The best of many was also lucky on the images
+    that chose it. So images are drawn with replacement, trials are chosen on those, and answer for the images that were not
+    drawn (bootstrap bias corrected, Tsamardinos et al. 2018). None where the metric is no share of right images, or the
+    answers of the first, which is the best, are not known.
     """
     labels, size = np.array(answers[0][0]), len(answers[0][1])
     if metric not in SHARES or not size or len(labels) < 2 or size % (2 * len(labels)):
@@ -129,10 +131,21 @@ def expect_score(metric: str, answers: list[Answers], count: int = 1) -> tuple[f
     _, places, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     weights, rng = 1 / (sizes[places] * len(sizes)), np.random.default_rng(SEED)
     drawn = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), BAGS)
-    scores = (drawn * weights) @ (shares.argmax(2) == labels).T
+    worth = _soften(shares, labels) if metric == SOFT else shares.argmax(2) == labels
+    scores = (drawn * weights) @ worth.T
     order = np.argsort(scores + 1e-9 * rng.random(scores.shape), axis=1)  # any of equal ones
     right = np.array([shares[chosen].sum(0, dtype=int).argmax(1) == labels for chosen in order[:, -count:]])
     outside = drawn == 0
     expected, images = float(weights @ ((right & outside).sum(0) / outside.sum(0))), 1 / float((weights**2).sum())
     share = (expected * images + 2) / (images + 4)  # as in the standard error of a score
     return expected, float(np.sqrt(share * (1 - share) / (images + 4)))
+
+
+def _soften(shares: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return how right each model is on each image (models, images); `shares` is (models, images, classes), in 255ths."""
+    import torch
+
+    from training.loop.metrics import judge, soften
+
+    logits = torch.from_numpy(np.log(np.maximum(shares, 0.5)))  # half of the least share in place of none
+    return np.stack([soften(judge(one, torch.from_numpy(labels))[3]).numpy() for one in logits])

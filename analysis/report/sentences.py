@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ledger.formatting import format_points, format_score, plural
-from training.score_metrics import MAXIMISED, usual_error
+from training.score_metrics import MAXIMISED, SOFT, usual_error
 
 if TYPE_CHECKING:
     from analysis.effects.lead import Lead
@@ -32,7 +32,8 @@ def describe_expected(metric: str, what: str, expected: float, error: float) -> 
     """What a model is expected to score on new images, with a 90 % interval."""
     ends = (expected + side * NORMAL_90 * error for side in (-1, 1))
     low, high = (format_score(metric, min(max(end, 0.0), 1.0 if metric in MAXIMISED else end)) for end in ends)
-    return f"On new images, {what} is expected to score {format_score(metric, expected)} ({low} to {high})."
+    verb = "have an accuracy of" if metric == SOFT else "score"
+    return f"On new images, {what} is expected to {verb} {format_score(metric, expected)} ({low} to {high})."
 
 
 def _compare(metric: str, lead: Lead) -> str:
@@ -89,8 +90,9 @@ def describe_state(sweep: Sweep) -> str:
 def describe_images(sweep: Sweep) -> str | None:
     """Say how many validation images a difference of 3 points needs; None if there are enough, or it is not known."""
     best = sweep.completed.iloc[0]
-    images, spread = len(sweep.answers.get(best.trial, ((), ""))[0]), best.score * (1 - best.score)
-    if sweep.metric != "val_accuracy" or not spread > 0 or not images:
+    images = len(sweep.answers.get(best.trial, ((), ""))[0])
+    spread = images * best.standard_error**2
+    if sweep.metric not in ("val_accuracy", SOFT) or not spread > 0:
         return None
     needed = 2 * spread * (ERRORS / DIFFERENCE) ** 2
     if images >= needed:

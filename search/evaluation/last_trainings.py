@@ -20,6 +20,7 @@ from search.runner.interrupt import Interrupted
 from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
+from training.score_metrics import SOFT
 from training.techniques.model.flip_average import FlipAverage
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def _export_mean(
     if members:
         _export(recipe, members[:1], source, single)
     source["ensemble"] = [*trained, *(name for name, _ in filling)]
-    named = [trial.name for trial, _ in leaders if trial.name in {name.split()[0] for name in source["ensemble"]}]
-    scored = _score_mean(record, leaders[0][0].recipe, named, source)
+    scored = _score_mean(record, leaders[0][0].recipe, len(joined), source)
     _export(recipe, joined, source, out)
     mirrored, passes = (", mirrored too", 2) if recipe.flip_average.enabled else ("", 1)
     alone = f" {single} has the first alone." if members else ""
@@ -153,19 +153,27 @@ def _export_mean(
     )
 
 
-def _score_mean(record: SweepRecord, first: Recipe, named: Sequence[str], source: Provenance) -> str:
-    """Put into `source` what a mean of so many recipes is expected to score; return a sentence, empty if that is not known.
+def _score_mean(record: SweepRecord, first: Recipe, models: int, source: Provenance) -> str:
+    """Put into `source` what a mean of so many models is expected to score; return a sentence, empty if that is not known.
 
+    It is that of the mean of the best trials, as many as are near: other seeds of the best gain as much (docs/benchmarks.md).
     Its rivals are the trials that could be in it: like the recipe of the best of them, and fine-tunings if that is one.
     """
     alike = [trial for trial in record.trials.ranked() if trial.state == "completed" and _is_alike(first, trial.recipe)]
-    rivals = [trial.answers for trial in alike if trial.recipe.linear_probe.trains == first.linear_probe.trains]
-    if not named[1:] or not (known := expect_score(metric := source["metric"], rivals, len(named))):
+    rivals = [trial for trial in alike if trial.recipe.linear_probe.trains == first.linear_probe.trains]
+    named = [trial.name for trial in rivals if _is_near(rivals[0], trial)][:models]
+    metric = source["metric"]
+    if not named[1:] or not (known := expect_score(metric, [trial.answers for trial in rivals], len(named))):
         return ""
-    source["score"], source["standard_error"], source["scored"] = *known, [*named]
+    source["finding"] = describe_expected(metric, f"the mean of trials {', '.join(named)}", *known)
+    source["metric"] = metric = "val_accuracy" if metric == SOFT else metric
+    source["score"], source["standard_error"], source["scored"] = *known, named
     source["metrics"] = {metric: known[0]} | {key: of for key, of in source["metrics"].items() if key[:4] != "val_"}
-    source["finding"] = describe_expected(metric, "the mean of these recipes", *known)
     return f" {source['finding']}"
+
+
+def _is_near(best: Trial, trial: Trial) -> bool:
+    return abs((best.score or 0.0) - (trial.score or 0.0)) <= NEAR * best.standard_error
 
 
 def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
@@ -183,7 +191,7 @@ def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
     best = ranked[0]
     leaders = [(best, _read_trained(record, best))]
     for trial in ranked[1:]:
-        if abs((best.score or 0.0) - (trial.score or 0.0)) > NEAR * best.standard_error:
+        if not _is_near(best, trial):
             break
         try:
             kept = _read_trained(record, trial)

@@ -9,6 +9,7 @@ from search.presets.rules import FEW_IMAGES, IMBALANCE, SMALL_SIDE, DataFacts, L
 from spaces.parameters.domains import Choice, LogUniform, Tree, Uniform, unparse
 from spaces.reading.yaml_values import dump_yaml
 from training.contract.specs import Backbone, Data
+from training.score_metrics import SOFT
 
 FEWEST_EPOCHS_WITH_CROPS = 10
 # What a fine-tuning from the probe gains by on every set of photographs (docs/benchmarks.md, "Minutes").
@@ -99,6 +100,7 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
     reasons["search", "baseline"] = first
     if draft.probe_side > draft.side:
         reasons["search", "probe_size"] = "The linear probe alone has time for larger images."
+    reasons["search", "metric"] = "Tells recipes apart as the accuracy does with two or three times as many images."
     if draft.is_imbalanced:
         reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
     return dump_yaml({"format": 1, "recipe": unparse(recipe), "search": search}, "\n".join(comments), reasons)
@@ -158,7 +160,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
     crop: Tree = {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5}
     return {
         "trials": draft.preset.trials[1],
-        "metric": "val_balanced_accuracy" if draft.is_imbalanced else "val_accuracy",
+        "metric": "val_balanced_accuracy" if draft.is_imbalanced else SOFT,
         **({"score": "last"} if draft.is_pretrained else {}),  # the best of few epochs is luck, and there are few
         **({"probe_size": draft.probe_side} if draft.probe_side > draft.side else {}),
         "sampler": "tpe",

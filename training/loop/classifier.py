@@ -18,7 +18,7 @@ from training.errors import Diverged
 from training.features.split import Features, Split
 from training.loop.checkpoint import Given, Saved, leave_out, put_back
 from training.loop.epoch_report import Answers
-from training.loop.metrics import judge, measure
+from training.loop.metrics import PLAIN, judge, measure
 from training.loop.recorded_passes import Compute, RecordedPasses
 from training.model.batch_statistics import on_copies_of_statistics
 from training.model.ensemble import join_logits, join_weights
@@ -228,7 +228,7 @@ class Classifier(pl.LightningModule):
         numbers = [self.loss_sum, self.image_count, self.correct, *(p[2] for p in self.steps)]
         loss_sum, count, correct, *step_losses = map(sum, zip(*rank.gather([*map(float, numbers)]), strict=True))
         train_loss = loss_sum / count
-        if not (math.isfinite(train_loss) and losses.isfinite().all()):
+        if not (math.isfinite(train_loss) and losses[:, PLAIN].isfinite().all()):
             raise Diverged("the loss became infinite or NaN")
         metrics, error = measure((labels, predicted, confidence, losses), self.plan.class_count, score)
         kept = rank.gather(torch.empty(0) if self.kept is None else torch.cat(self.kept).float().softmax(1).cpu())

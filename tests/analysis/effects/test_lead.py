@@ -82,6 +82,24 @@ def test_the_score_that_is_expected_of_the_best_of_equal_models_is_what_each_has
     assert expected[0, 1] == pytest.approx((expected[0, 0] * (1 - expected[0, 0]) / 64) ** 0.5, abs=0.002)
 
 
+def test_where_the_soft_accuracy_chooses_the_accuracy_is_expected():
+    labels = np.arange(60) % 3
+    right = labels[:, None] == np.arange(3)
+    sure = np.where(right, 200, 27).astype(np.uint8)
+    near, far = np.where(right, 120, 130), np.where(right, 10, 240)  # narrow and clear mistakes
+    near, far = (
+        np.where((labels == 0)[:, None], one * (np.arange(3) < 2), sure).astype(np.uint8) for one in (near, far)
+    )
+    both = [(tuple(labels.tolist()), one.tobytes().hex()) for one in (far, near)]
+    assert expect_score("val_accuracy", both) == expect_score("val_soft_accuracy", both)
+    near[:4] = sure[:4]  # it has one mistake fewer, and one has more only by luck
+    best = (tuple(labels.tolist()), near.tobytes().hex())
+    assert expect_score("val_soft_accuracy", [best, both[0]])[0] == pytest.approx(
+        (near.argmax(1) == labels).mean(), abs=0.01
+    )
+    assert expect_score("val_accuracy", [best, both[0]])[0] < expect_score("val_soft_accuracy", [best, both[0]])[0]
+
+
 def test_the_expected_balanced_accuracy_gives_each_class_the_same_weight():
     labels, other = np.array([0] * 90 + [1] * 10), np.zeros(100, dtype=int)
     shares = (other[:, None] == np.arange(2)) * np.uint8(255)

@@ -5,7 +5,8 @@ import torch
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from training.loop.metrics import measure
+from analysis.held_out.scoring import fit_temperature
+from training.loop.metrics import judge, measure, soften
 from training.score_metrics import MAXIMISED, MINIMISED, is_better
 
 CLASSES = 5
@@ -22,9 +23,7 @@ def predict(count=400, seed=0, missing=()):
 
 
 def measured(labels, probabilities, score="val_accuracy"):
-    confidence, predicted = probabilities.max(1)
-    losses = -probabilities[torch.arange(len(labels)), labels].log()
-    return measure((labels, predicted, confidence, losses), CLASSES, score)
+    return measure(judge(probabilities.log(), labels), CLASSES, score)
 
 
 @pytest.mark.parametrize("missing", [(), (2,)])
@@ -60,7 +59,46 @@ def test_the_standard_error_of_accuracy_is_nearly_binomial():
     assert error == pytest.approx((share * (1 - share) / len(labels)) ** 0.5, rel=0.03)
 
 
-@pytest.mark.parametrize("score", ["val_accuracy", "val_balanced_accuracy", "val_macro_f1"])
+def test_soft_accuracy_is_the_probability_of_the_class_at_half_the_best_temperature():
+    labels, probabilities = predict()
+    temperature = fit_temperature(probabilities.log().numpy(), labels.numpy())
+    exact = (2 / temperature * probabilities.log()).softmax(1)[torch.arange(len(labels)), labels]
+    for factor in (0.3, 1.0, 4.0):  # the temperature of the training is no merit
+        _, _, _, losses = judge(factor * probabilities.log(), labels)
+        assert soften(losses).tolist() == pytest.approx(exact.tolist(), abs=0.02)
+        soft = measured(labels, (factor * probabilities.log()).softmax(1))[0]["val_soft_accuracy"]
+        assert soft == pytest.approx(float(exact.mean()), abs=0.002)
+        assert soft == pytest.approx(accuracy_score(labels, probabilities.argmax(1)), abs=0.05)
+
+
+def test_soft_accuracy_says_with_fewer_images_which_of_two_models_is_better():
+    def draw(count, seed):
+        generator = torch.Generator().manual_seed(seed)
+        labels, noise = torch.arange(count) % CLASSES, torch.randn(count, CLASSES, generator=generator)
+        right = torch.nn.functional.one_hot(labels, CLASSES)
+        more = torch.randn(count, CLASSES, generator=generator)  # the two mostly mistake the same images
+        return [
+            measured(labels, (noise + 0.3 * more * sign + lift * right).softmax(1))[0]
+            for sign, lift in ((1, 2), (-1, 1.8))
+        ]
+
+    found = {
+        name: [one[name] > two[name] for one, two in (draw(80, seed) for seed in range(200))]
+        for name in ("val_accuracy", "val_soft_accuracy")
+    }
+    assert sum(found["val_soft_accuracy"]) > sum(found["val_accuracy"]) + 20
+
+
+def test_soft_accuracy_where_one_temperature_is_no_better_than_another():
+    labels = torch.arange(10) % CLASSES
+    right = torch.nn.functional.one_hot(labels, CLASSES).double()
+    assert measured(labels, right.clamp(1e-6))[0]["val_soft_accuracy"] == pytest.approx(1)
+    assert measured(labels, torch.full((10, CLASSES), 1 / CLASSES))[0]["val_soft_accuracy"] == pytest.approx(
+        1 / CLASSES
+    )
+
+
+@pytest.mark.parametrize("score", ["val_accuracy", "val_soft_accuracy", "val_balanced_accuracy", "val_macro_f1"])
 def test_a_perfect_score_has_a_standard_error(score):
     errors = []
     for count in (10, 1000):
