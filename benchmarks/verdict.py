@@ -165,7 +165,11 @@ def as_sweep(space: Any, trials: Iterable[Trial]) -> Sweep:
         for t in trials
     ]
     recipes = pd.DataFrame([trial.recipe.flat() for trial in trials])
-    curves = [{"trial": t.number, "epoch": r.epoch, "score": r.score} for t in trials for r in t.reports]
+    curves = [
+        {"trial": t.number, "epoch": r.epoch, "score": r.score, "best_epoch": r.best_epoch, "val_loss": 0.0}
+        for t in trials
+        for r in t.reports
+    ]
     return Sweep("made-up", "completed", space, pd.DataFrame(facts).join(recipes), pd.DataFrame(curves))
 
 

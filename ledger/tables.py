@@ -29,7 +29,6 @@ class Sweep:
     the kept weights; `started` and `ended` are in seconds since 1970.
     `curves` has a row for each epoch of each trial: `trial`, `epoch`, `score` (the best so far, or the
     last one if the space says so), then the metrics, and `seconds`.
-    `figures` has the metrics of the sweep itself, such as those of the linear probe.
     `copies` are the trials that repeat the recipe and seed of another one; `different` leaves them out.
     `answers` has what trials that ran to full length say of the validation images, as in their last report.
     `id` is the random id of its ledger, and `called` its name as a command here finds it, with `--storage` if need be.
@@ -40,7 +39,6 @@ class Sweep:
     space: Space
     trials: pd.DataFrame
     curves: pd.DataFrame
-    figures: dict[str, float] = field(default_factory=dict)
     copies: frozenset[int] = frozenset()
     id: str = ""
     called: str = ""
@@ -68,9 +66,8 @@ class Sweep:
         scores = [format_score(self.metric, row.score, row.standard_error) for row in done.itertuples()]
         times = [format_seconds(seconds) for seconds in done.seconds.fillna(0)]
         table = pd.DataFrame({"trial": done.trial.map("{:04d}".format).to_numpy(), "score": scores, "training": times})
-        states = ", ".join(
-            f"{count} {state.replace('_', ' ')}" for state, count in self.trials.state.value_counts().items()
-        )
+        counts = self.trials.state.value_counts()
+        states = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts.items())
         return f"<p><b>{escape(self.name)}</b>: {plural(len(self.trials), 'trial')} ({states})</p>{table.to_html(index=False)}"
 
     @cached_property
@@ -83,10 +80,9 @@ class Sweep:
         """The different trials that ran to full length, the best first, in the order of `Trials.ranked`."""
         trials, curves = self.different, self.curves
         done = trials[(trials.state == "completed") & trials.score.notna()]
-        order = pd.DataFrame({"score": -self.sign * done.score, "loss": float("nan")})
-        if "best_epoch" in curves:  # tables that were made up may lack it
-            kept = curves[curves.epoch == curves.groupby("trial").best_epoch.transform("last")]
-            order["loss"] = done.trial.map(kept.drop_duplicates("trial").set_index("trial").val_loss)
+        kept = curves[curves.epoch == curves.groupby("trial").best_epoch.transform("last")]
+        loss = done.trial.map(kept.drop_duplicates("trial").set_index("trial").val_loss)
+        order = pd.DataFrame({"score": -self.sign * done.score, "loss": loss})
         return done.loc[order.sort_values(["score", "loss"], kind="stable").index]
 
     @cached_property
@@ -123,7 +119,6 @@ def make_tables(record: SweepRecord) -> Sweep:
         record.space,
         trials.join(recipes),
         curves,
-        record.trials.figures(),
         frozenset(record.trials.copies()),
         record.header.id,
         record.called,

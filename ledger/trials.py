@@ -182,10 +182,6 @@ class Trials:
         """Return the first trial with this recipe, or one that trains the same, its seed included."""
         return self.by_number.get(self._by_recipe.get(recipe.training_key(self._images), -1))
 
-    def original_of(self, trial: Trial) -> int:
-        """Return the number of the first trial with the recipe of this one, seed included: its own, if it is no copy."""
-        return self._by_recipe.get(trial.recipe.training_key(self._images), trial.number)
-
     def copies(self) -> set[int]:
         """Return the trials that repeat another one, seed included, so that their scores are no new evidence.
 

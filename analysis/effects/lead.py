@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from ledger.record import SweepRecord
     from training.loop.epoch_report import Answers
 
-CLEAR = (
-    1 + CONFIDENCE
-) / 2  # A lead is clear if the best recipe is better with at least this probability: its interval is above 0.
+CLEAR = (1 + CONFIDENCE) / 2  # A lead is clear from this probability on that it is positive: its interval is above 0.
 MAY_BE_BEST = 0.05  # A trial may be as good as the best with at least this probability.
 FAR = 8  # Standard errors between scores. Even with seeds twice as noisy as images, 1 % of equal recipes are so far apart.
 # Standard error of a difference of expected scores on the validation images, in that of independent scores. Two
@@ -131,7 +129,7 @@ def expect_score(metric: str, answers: list[Answers], count: int = 1) -> tuple[f
     _, places, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     weights, rng = 1 / (sizes[places] * len(sizes)), np.random.default_rng(SEED)
     drawn = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), BAGS)
-    worth = _soften(shares, labels) if metric == SOFT else shares.argmax(2) == labels
+    worth = soften(shares, labels) if metric == SOFT else shares.argmax(2) == labels
     scores = (drawn * weights) @ worth.T
     order = np.argsort(scores + 1e-9 * rng.random(scores.shape), axis=1)  # any of equal ones
     right = np.array([shares[chosen].sum(0, dtype=int).argmax(1) == labels for chosen in order[:, -count:]])
@@ -141,11 +139,12 @@ def expect_score(metric: str, answers: list[Answers], count: int = 1) -> tuple[f
     return expected, float(np.sqrt(share * (1 - share) / (images + 4)))
 
 
-def _soften(shares: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def soften(shares: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return how right each model is on each image (models, images); `shares` is (models, images, classes), in 255ths."""
     import torch
 
-    from training.loop.metrics import judge, soften
+    from training.loop import metrics
 
+    known = torch.from_numpy(labels).long()
     logits = torch.from_numpy(np.log(np.maximum(shares, 0.5)))  # half of the least share in place of none
-    return np.stack([soften(judge(one, torch.from_numpy(labels))[3]).numpy() for one in logits])
+    return np.stack([metrics.soften(metrics.judge(one, known)[3]).numpy() for one in logits])

@@ -9,7 +9,6 @@ import pandas as pd
 from scipy.stats import fisher_exact
 
 from analysis.effects.search_parameters import list_levels, list_parameters, matches, scale
-from analysis.effects.technique_effects import FEWEST_OF_LEVEL, NOT_ENOUGH
 from analysis.report.sentences import describe_rivals
 from ledger.formatting import format_points, plural
 from spaces.parameters.domains import Choice, Interval, IntUniform, LogUniform, find_parameters, format_value
@@ -28,13 +27,12 @@ RESTLESS = 0.25  # Best epochs are compared with the last ones from this many st
 LOST = {"diverged": "diverged", "failed": "failed", "out_of_memory": "ran out of memory"}
 
 
-def list_cautions(sweep: Sweep, effects: pd.DataFrame, lead: Lead) -> list[str]:
-    """All warnings; `effects` is the table of `measure_effects`."""
+def list_cautions(sweep: Sweep, lead: Lead) -> list[str]:
     return [
         *_warn_of_noise(sweep, lead),
         *_warn_of_best_epochs(sweep),
         *_warn_of_edges(sweep),
-        *_warn_of_few(sweep, effects),
+        *_warn_of_few(sweep),
         *_warn_of_copies(sweep),
         *_warn_of_losses(sweep),
     ]
@@ -96,20 +94,11 @@ def _goes_on(domain: Interval, is_low: bool, path: str, trial: pd.Series) -> boo
     return slot.problem(end * 1.001**outwards if isinstance(domain, LogUniform) else end + outwards * 1e-6) is None
 
 
-def _warn_of_few(sweep: Sweep, effects: pd.DataFrame) -> Iterator[str]:
-    full = len(sweep.completed)
-    if full < FEW:
+def _warn_of_few(sweep: Sweep) -> Iterator[str]:
+    if (full := len(sweep.completed)) < FEW:
         yield (
             f"Only {plural(full, 'trial')} ran to full length, so intervals are wide. Run more "
             f"(sweep resume {sweep.called} --trials N)."
-        )
-    few = effects[(effects.verdict == NOT_ENOUGH) & ~effects.detail.astype(bool)]
-    if len(few):
-        names = ", ".join(f"{row.parameter}={row.level}" for row in few.head(6).itertuples())
-        more = f" and {len(few) - 6} more" if len(few) > 6 else ""
-        yield (
-            f"These levels, or the baseline's choice beside them, have fewer than {FEWEST_OF_LEVEL} trials of full length, so "
-            f"they have no verdict: {names}{more}."
         )
 
 

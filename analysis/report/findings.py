@@ -54,12 +54,7 @@ def find(sweep: Sweep) -> Findings:
     effects, lead = measure_effects(fitted), judge_lead(sweep, fitted)
     assert lead is not None  # because a trial completed
     return Findings(
-        sweep,
-        lead,
-        effects,
-        measure_interactions(fitted),
-        list_cautions(sweep, effects, lead),
-        measure_savings(sweep),
+        sweep, lead, effects, measure_interactions(fitted), list_cautions(sweep, lead), measure_savings(sweep)
     )
 
 

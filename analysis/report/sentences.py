@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from analysis.effects.lead import Lead
     from ledger.tables import Sweep
 
-DIFFERENCE = 0.03  # a gain that most users would want to see
-ERRORS = 1.96  # standard errors of a difference, for 95 %
 REACH = 4.5  # standard errors over √trials, about as sweeps on photographs; on digits mostly more (docs/report.md)
 NORMAL_90 = 1.645  # half the 90 % interval of a normal value, in standard errors
 
@@ -85,22 +83,6 @@ def describe_state(sweep: Sweep) -> str:
     if sweep.state == "completed":
         return ""
     return f"The sweep is not complete, and no driver runs it. Continue it: sweep resume {sweep.called}"
-
-
-def describe_images(sweep: Sweep) -> str | None:
-    """Say how many validation images a difference of 3 points needs; None if there are enough, or it is not known."""
-    best = sweep.completed.iloc[0]
-    images = len(sweep.answers.get(best.trial, ((), ""))[0])
-    spread = images * best.standard_error**2
-    if sweep.metric not in ("val_accuracy", SOFT) or not spread > 0:
-        return None
-    needed = 2 * spread * (ERRORS / DIFFERENCE) ** 2
-    if images >= needed:
-        return None
-    return (
-        f"Validation has {images:,} images. To see a difference of {100 * DIFFERENCE:.0f} points between "
-        f"two recipes that are trained once, you need about {float(f'{needed:.2g}'):,.0f}."
-    )
 
 
 def expect_reach(images: int, trials: int) -> float:

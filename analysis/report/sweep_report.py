@@ -25,8 +25,8 @@ from analysis.report.findings import (
 )
 from analysis.report.interactive_figures import to_json
 from analysis.report.page import Section, Verdict, list_charts, render_template
-from analysis.report.sentences import describe_images, describe_lead, describe_state
-from analysis.report.sweep_data import EPOCH_METRICS, collect_effects, collect_sweep
+from analysis.report.sentences import describe_lead, describe_state
+from analysis.report.sweep_data import collect_effects, collect_sweep
 from ledger.columns import TrialColumn, list_columns
 from ledger.formatting import format_effect, format_score, format_seconds
 from ledger.tables import Sweep
@@ -66,15 +66,7 @@ def _render(sweep: Sweep, findings: Findings | None, mistakes: Sequence[Section]
         mistakes=mistakes,
         data=to_json(data, known) | {"charts": list_charts(mistakes)},
         is_scored=bool(scored.any()),
-        has_epochs=_has_epochs(sweep),
     )
-
-
-def _has_epochs(sweep: Sweep) -> bool:
-    if not len(sweep.completed):
-        return False
-    best = sweep.curves[sweep.curves.trial == sweep.completed.trial.iloc[0]]
-    return bool(best[list(EPOCH_METRICS)].notna().any(axis=None))
 
 
 def _describe(findings: Findings) -> dict[str, object]:
@@ -97,7 +89,6 @@ def _describe(findings: Findings) -> dict[str, object]:
         "untested": [f"{row.parameter} = {row.level}" for row in unknown[unknown.verdict == NOT_ENOUGH].itertuples()],
         "interactions": list(_interaction_rows(sweep.metric, clear)),
         "open_interactions": list(_interaction_rows(sweep.metric, unclear.head(PAIRS))),
-        "images": describe_images(sweep),
     }
 
 

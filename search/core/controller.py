@@ -321,4 +321,6 @@ class Controller:
             part = getattr(trial.recipe, name, None)
             group = getattr(part, field, None) if field else part
             is_protected = trial.origin in ("probe", "baseline") or trial.number in self.full
-            self.asha.start(trial.number, trial.epochs, group, is_protected, self.trials.original_of(trial))
+            self.asha.start(
+                trial.number, trial.epochs, group, is_protected, (self.trials.find(trial.recipe) or trial).number
+            )

@@ -156,8 +156,8 @@ def _export_mean(
 def _score_mean(record: SweepRecord, first: Recipe, models: int, source: Provenance) -> str:
     """Put into `source` what a mean of so many models is expected to score; return a sentence, empty if that is not known.
 
-    It is that of the mean of the best trials, as many as are near: other seeds of the best gain as much (docs/benchmarks.md).
-    Its rivals are the trials that could be in it: like the recipe of the best of them, and fine-tunings if that is one.
+    It is that of the mean of the best trials near the first: other seeds gain as much (docs/benchmarks.md). Its rivals are
+    the trials that could be in it: like the recipe of the best of them, and fine-tunings if that is one.
     """
     alike = [trial for trial in record.trials.ranked() if trial.state == "completed" and _is_alike(first, trial.recipe)]
     rivals = [trial for trial in alike if trial.recipe.linear_probe.trains == first.linear_probe.trains]
@@ -172,8 +172,8 @@ def _score_mean(record: SweepRecord, first: Recipe, models: int, source: Provena
     return f" {source['finding']}"
 
 
-def _is_near(best: Trial, trial: Trial) -> bool:
-    return abs((best.score or 0.0) - (trial.score or 0.0)) <= NEAR * best.standard_error
+def _is_near(best: Trial, trial: Trial, errors: float = NEAR) -> bool:
+    return abs((best.score or 0.0) - (trial.score or 0.0)) <= errors * best.standard_error
 
 
 def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
@@ -183,10 +183,9 @@ def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
     more images help the fine-tuning more.
     """
     ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
-    lead, error = ranked[0].score or 0.0, ranked[0].standard_error
     alike = [trial for trial in ranked if trial.recipe.preprocessing == ranked[0].recipe.preprocessing]
     tuned = [trial for trial in alike if trial.recipe.linear_probe.trains]
-    if tuned and abs(lead - (tuned[0].score or 0.0)) <= error:
+    if tuned and _is_near(ranked[0], tuned[0], errors=1.0):
         ranked = tuned
     best = ranked[0]
     leaders = [(best, _read_trained(record, best))]

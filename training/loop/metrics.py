@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional as F
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_f1_score
 
 from training.score_metrics import SOFT
 
 RESAMPLES = 100
-OCTAVES = (-3.0, 5.0)  # of the factors of logits for which cross-entropies are kept
-STEPS = 4  # factors in an octave
-PLAIN = int(-OCTAVES[0] * STEPS)  # the place of the factor 1
+LOW, HIGH, STEPS = -3, 5, 4  # logits are multiplied by factors from 2^LOW to 2^HIGH, so many in an octave
+PLAIN = -LOW * STEPS  # the place of the factor 1
 
 # Of N images: labels (N,), predicted classes (N,), probabilities of those (N,), cross-entropies (N, factors).
 Columns = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -34,19 +32,17 @@ def judge(logits: torch.Tensor, labels: torch.Tensor) -> Columns:
     """Return the columns of N images that every metric is made of, from logits (N, classes) and labels (N,)."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     confidence, predicted = logits.softmax(1).max(1)
-    octaves = torch.arange(OCTAVES[0], OCTAVES[1] + 1 / STEPS, 1 / STEPS, device=logits.device)
-    scaled = logits[:, :, None] * 2**octaves  # (N, classes, factors)
-    losses = F.cross_entropy(scaled, labels[:, None].expand(-1, len(octaves)), reduction="none")
-    return labels, predicted, confidence, losses
+    octaves = torch.arange(LOW, HIGH + 1 / STEPS, 1 / STEPS, device=logits.device)
+    said = (logits[:, :, None] * 2**octaves).log_softmax(1)  # (N, classes, factors)
+    return labels, predicted, confidence, -said.gather(1, labels[:, None, None].expand(-1, 1, len(octaves)))[:, 0]
 
 
 def soften(losses: torch.Tensor) -> torch.Tensor:
     """Return how right each image is, between 0 and 1 (N,), from cross-entropies by the factor of the logits (N, factors).
 
     With p the probabilities at the temperature that fits these images best (Guo et al. 2017), it is p² of the right class
-    over the sum of all p²: its probability at half that temperature. The mean is close to the accuracy. But a narrow miss
-    counts nearly as much as a narrow hit, so it tells models apart as accuracy does on two to three times as many images
-    (docs/benchmarks.md).
+    over the sum of all p². The mean is close to the accuracy, but a narrow miss counts nearly as much as a narrow hit. So it
+    tells models apart as accuracy does on two to three times as many images (docs/benchmarks.md).
     """
     means = losses[:, :-STEPS].double().mean(0)
     best = int(means.argmin())

@@ -89,7 +89,7 @@ def test_the_report_says_below_which_size_effects_are_hardly_seen(findings):
 def test_the_report_warns_if_best_epochs_score_visibly_more_than_the_last_ones(findings):
     """Made-up scores rise to their last epoch; if the last values are lower by 0.008, the sentence gives this figure."""
     sweep = findings.sweep
-    said = lambda one: [line for line in list_cautions(one, findings.effects, findings.lead) if "best epoch" in line]  # noqa: E731
+    said = lambda one: [line for line in list_cautions(one, findings.lead) if "best epoch" in line]  # noqa: E731
     assert said(sweep) == []
     full = sweep.curves.groupby("trial").epoch.transform("max") == sweep.curves.epoch
     lower = replace(sweep, curves=sweep.curves.assign(val_accuracy=sweep.curves.score - 0.008 * full))

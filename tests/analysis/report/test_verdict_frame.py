@@ -7,7 +7,6 @@ import pytest
 
 from analysis.report.findings import describe_winner, find
 from analysis.report.page import ASSETS, TEMPLATES, Section, render_page
-from analysis.report.sentences import describe_images
 from analysis.report.sweep_report import render_report
 from spaces.load import load_space
 from tests.analysis.made_up import SPACE
@@ -70,23 +69,6 @@ def test_a_winner_that_is_a_baseline_is_called_one_and_compared_with_no_other(sw
     winner = describe_winner(replace(sweep, trials=sweep.trials.assign(score=sweep.trials.score + best)))
     assert ", a baseline, reached" in winner.sentence
     assert winner.changes == []
-
-
-def test_the_report_says_how_many_images_three_points_need_where_there_are_few(sweep):
-    def of(images):
-        trials = sweep.trials.assign(score=0.8, standard_error=(0.8 * 0.2 / images) ** 0.5)
-        return replace(sweep, trials=trials, answers=dict.fromkeys(sweep.trials.trial, ((0,) * images, "")))
-
-    few = of(400)
-    assert describe_images(few) == (
-        "Validation has 400 images. To see a difference of 3 points between two recipes that are trained once, "
-        "you need about 1,400."
-    )
-    assert describe_images(of(1400)) is None
-    soft = replace(few.space, search=few.space.search.model_copy(update={"metric": "val_soft_accuracy"}))
-    assert "about 690." in describe_images(replace(few, trials=few.trials.assign(standard_error=0.0142), space=soft))
-    assert describe_images(replace(few, answers={})) is None
-    assert "you need about" in render_report(find(few))
 
 
 def test_the_winner_has_its_choices_and_not_the_fixed_values_of_an_option(tmp_path):
