@@ -100,7 +100,7 @@ def write_space(draft: Draft, comments: Sequence[str]) -> str:
     reasons["search", "baseline"] = first
     if draft.probe_side > draft.side:
         reasons["search", "probe_size"] = "The linear probe alone has time for larger images."
-    reasons["search", "metric"] = "Tells recipes apart as the accuracy does with two or three times as many images."
+    reasons["search", "metric"] = "Tells recipes apart as the accuracy does with twice as many images."
     if draft.is_imbalanced:
         reasons["search", "metric"] = f"One class has {data.most:,} images and another {data.least:,}."
     return dump_yaml({"format": 1, "recipe": unparse(recipe), "search": search}, "\n".join(comments), reasons)

@@ -42,7 +42,7 @@ def soften(losses: torch.Tensor) -> torch.Tensor:
 
     With p the probabilities at the temperature that fits these images best (Guo et al. 2017), it is p² of the right class
     over the sum of all p². The mean is close to the accuracy, but a narrow miss counts nearly as much as a narrow hit. So it
-    tells models apart as accuracy does on two to three times as many images (docs/benchmarks.md).
+    tells models apart as accuracy does on twice as many images (docs/benchmarks.md).
     """
     means = losses[:, :-STEPS].double().mean(0)
     best = int(means.argmin())
