@@ -80,7 +80,7 @@ def make_preset(
         f"Preset {name}: {data.describe()}; {machine.describe()}.",
         f"The backbone is {made.reason}. Its input has {recipe.preprocessing.image_size} pixels{more}.",
         f"At most {plural(space.search.trials, 'trial')} of {plural(recipe.epochs, 'epoch')} with batches of "
-        f"{recipe.batch_size}: {pace}.",
+        f"{recipe.batch_size}, compared by {space.search.metric}: {pace}.",
     ]
     if recipe.backbone.weights in ("letters", "none"):
         packaged = f"backbone.name={PACKAGED_BACKBONE}, whose weights are installed"

@@ -66,7 +66,8 @@ def test_without_weights_the_embedded_backbone_is_used_and_the_reason_is_given()
     assert made.notes[0].startswith("Preset fast: 128 training and 32 validation images in 2 classes, 32 pixels")
     assert "no pretrained weights are available: the weights are not cached here" in made.notes[1]
     assert made.notes[2].startswith(
-        "At most 12 trials of 15 epochs with batches of 16: an epoch of the deepest level takes about 1 s"
+        "At most 12 trials of 15 epochs with batches of 16, compared by val_soft_accuracy: an epoch of the deepest level "
+        "takes about 1 s"
     )
     comments = " ".join(line.strip("# ") for line in made.text.splitlines() if line.startswith("#"))
     assert comments == " ".join(made.notes)
