@@ -28,7 +28,7 @@ def rate(shares: np.ndarray, labels: np.ndarray) -> float:
 def measure(metric: str, labels: np.ndarray, shares: np.ndarray, count: int, order: np.ndarray) -> list[float]:
     """Return what a choice by `metric` has on others, its luck, and what is left of it, with whether 90 % intervals hold."""
     seen, rest = order[:IMAGES], order[IMAGES:]
-    scores = soften(shares[:, seen], labels[seen]) if metric == SOFT else shares[:, seen].argmax(2) == labels[seen]
+    scores = soften(shares[:, seen], labels[seen]) if metric in SOFT else shares[:, seen].argmax(2) == labels[seen]
     taken = shares[np.argsort(-scores.mean(1), kind="stable")]
     known = tuple(labels[seen].tolist())
     truth, score = (rate(taken[:count, part], labels[part]) for part in (rest, seen))
@@ -46,7 +46,7 @@ def main() -> None:
     print("| chosen by | trials | mean of | unseen | score − truth | in 90 % | expected − truth | distance | in 90 % |")
     print("|---|---|---|---|---|---|---|---|---|")
     for trials, count in SWEEPS:
-        for metric in ("val_accuracy", SOFT):
+        for metric in ("val_accuracy", "val_soft_accuracy"):
             rng, rows = np.random.default_rng([trials, count]), []
             for name in [name for name in names for _ in range(draws)]:
                 labels, shares = sets[f"{name}.labels"], sets[f"{name}.shares"]

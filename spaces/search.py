@@ -12,7 +12,15 @@ from training.loop.epoch_report import Kept
 from training.recipe import AnyRecipe, Recipe
 from training.score_metrics import MAXIMISED
 
-Metric = Literal["val_accuracy", "val_soft_accuracy", "val_balanced_accuracy", "val_macro_f1", "val_loss", "val_ece"]
+Metric = Literal[
+    "val_accuracy",
+    "val_balanced_accuracy",
+    "val_soft_accuracy",
+    "val_soft_balanced_accuracy",
+    "val_macro_f1",
+    "val_loss",
+    "val_ece",
+]
 
 
 class _Section(BaseModel):

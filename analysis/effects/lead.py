@@ -28,7 +28,7 @@ FAR = 8  # Standard errors between scores. Even with seeds twice as noisy as ima
 # trainings mostly mistake the same images: 0.37 over 14 seeds of benchmarks/demo.py, validation beside unseen images.
 PAIRED = 0.4
 BAGS = 200  # drawings of images for the expected score
-SHARES = ("val_accuracy", SOFT, "val_balanced_accuracy")  # scores that are shares of right images
+SHARES = ("val_accuracy", "val_balanced_accuracy", *SOFT)  # scores that are shares of right images
 
 # alone: nothing to compare. baseline: the best trial is a baseline.
 Verdict = Literal["alone", "baseline", "open", "clear"]
@@ -115,7 +115,7 @@ def judge_lead(sweep: Sweep, fitted: Fitted) -> Lead | None:
 def expect_score(metric: str, answers: list[Answers], count: int = 1) -> tuple[float, float] | None:
     """Return the expected score of the best trial on new images, or of the mean of the `count` best, and its error.
 
-    Where the soft accuracy chooses, it is the accuracy of what is chosen. The best of many was also lucky on the images
+    Where a soft accuracy chooses, it is the accuracy of what is chosen. The best of many was also lucky on the images
     that chose it. So images are drawn with replacement, trials are chosen on those, and answer for the images that were not
     drawn (bootstrap bias corrected, Tsamardinos et al. 2018). None where the metric is no share of right images, or the
     answers of the first, which is the best, are not known.
@@ -125,11 +125,11 @@ def expect_score(metric: str, answers: list[Answers], count: int = 1) -> tuple[f
         return None
     digits = "".join(text for known, text in answers if known == answers[0][0] and len(text) == size)
     shares = np.frombuffer(bytes.fromhex(digits), np.uint8).reshape(-1, len(labels), size // 2 // len(labels))
-    groups = labels if metric == "val_balanced_accuracy" else 0 * labels
+    groups = labels if "balanced" in metric else 0 * labels
     _, places, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     weights, rng = 1 / (sizes[places] * len(sizes)), np.random.default_rng(SEED)
     drawn = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), BAGS)
-    worth = soften(shares, labels) if metric == SOFT else shares.argmax(2) == labels
+    worth = soften(shares, labels) if metric in SOFT else shares.argmax(2) == labels
     scores = (drawn * weights) @ worth.T
     order = np.argsort(scores + 1e-9 * rng.random(scores.shape), axis=1)  # any of equal ones
     right = np.array([shares[chosen].sum(0, dtype=int).argmax(1) == labels for chosen in order[:, -count:]])

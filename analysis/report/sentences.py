@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ledger.formatting import format_points, format_score, plural
-from training.score_metrics import MAXIMISED, SOFT, usual_error
+from training.score_metrics import SOFT
 
 if TYPE_CHECKING:
     from analysis.effects.lead import Lead
@@ -27,11 +27,10 @@ def describe_lead(metric: str, lead: Lead) -> str:
 
 
 def describe_expected(metric: str, what: str, expected: float, error: float) -> str:
-    """What a model is expected to score on new images, with a 90 % interval."""
-    ends = (expected + side * NORMAL_90 * error for side in (-1, 1))
-    low, high = (format_score(metric, min(max(end, 0.0), 1.0 if metric in MAXIMISED else end)) for end in ends)
-    verb = "have an accuracy of" if metric == SOFT else "score"
-    return f"On new images, {what} is expected to {verb} {format_score(metric, expected)} ({low} to {high})."
+    """Which accuracy a model is expected to have on new images, with a 90 % interval."""
+    low, high = (format_score(metric, min(max(expected + side * NORMAL_90 * error, 0.0), 1.0)) for side in (-1, 1))
+    kind = SOFT.get(metric, metric).removeprefix("val_").replace("_", " ")
+    return f"The expected {kind} of {what} on new images is {format_score(metric, expected)} ({low} to {high})."
 
 
 def _compare(metric: str, lead: Lead) -> str:
@@ -87,4 +86,4 @@ def describe_state(sweep: Sweep) -> str:
 
 def expect_reach(images: int, trials: int) -> float:
     """Below which size effects on an accuracy will hardly be seen: an estimate before any trial has run."""
-    return REACH * usual_error(images) / math.sqrt(trials)
+    return REACH * math.sqrt(0.8 * 0.2 / images / trials)  # of an accuracy of 80 %

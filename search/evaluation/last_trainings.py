@@ -166,7 +166,7 @@ def _score_mean(record: SweepRecord, first: Recipe, models: int, source: Provena
     if not named[1:] or not (known := expect_score(metric, [trial.answers for trial in rivals], len(named))):
         return ""
     source["finding"] = describe_expected(metric, f"the mean of trials {', '.join(named)}", *known)
-    source["metric"] = metric = "val_accuracy" if metric == SOFT else metric
+    source["metric"] = metric = SOFT.get(metric, metric)
     source["score"], source["standard_error"], source["scored"] = *known, named
     source["metrics"] = {metric: known[0]} | {key: of for key, of in source["metrics"].items() if key[:4] != "val_"}
     return f" {source['finding']}"

@@ -9,7 +9,6 @@ from search.presets.rules import FEW_IMAGES, IMBALANCE, SMALL_SIDE, DataFacts, L
 from spaces.parameters.domains import Choice, LogUniform, Tree, Uniform, unparse
 from spaces.reading.yaml_values import dump_yaml
 from training.contract.specs import Backbone, Data
-from training.score_metrics import SOFT
 
 FEWEST_EPOCHS_WITH_CROPS = 10
 # What a fine-tuning from the probe gains by on every set of photographs (docs/benchmarks.md, "Minutes").
@@ -160,7 +159,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
     crop: Tree = {"name": "padded"} if draft.is_small else {"name": "resized", "min_area": 0.5}
     return {
         "trials": draft.preset.trials[1],
-        "metric": "val_balanced_accuracy" if draft.is_imbalanced else SOFT,
+        "metric": "val_soft_balanced_accuracy" if draft.is_imbalanced else "val_soft_accuracy",
         **({"score": "last"} if draft.is_pretrained else {}),  # the best of few epochs is luck, and there are few
         **({"probe_size": draft.probe_side} if draft.probe_side > draft.side else {}),
         "sampler": "tpe",

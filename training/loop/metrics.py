@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_f1_score
 
-from training.score_metrics import SOFT
+from training.score_metrics import MAXIMISED, SOFT
 
 RESAMPLES = 100
 LOW, HIGH, STEPS = -3, 5, 4  # logits are multiplied by factors from 2^LOW to 2^HIGH, so many in an octave
@@ -57,20 +57,20 @@ def soften(losses: torch.Tensor) -> torch.Tensor:
 def _kinds(classes: int) -> dict[str, Metric]:
     return {
         "val_accuracy": lambda y, p, c, loss: (y == p).double().mean(),
-        "val_balanced_accuracy": lambda y, p, c, loss: _balanced_accuracy(y, p, classes),
+        "val_balanced_accuracy": lambda y, p, c, loss: _balance((y == p).double(), y),
+        "val_soft_accuracy": lambda y, p, c, loss: soften(loss).mean(),
+        "val_soft_balanced_accuracy": lambda y, p, c, loss: _balance(soften(loss), y),
         "val_macro_f1": lambda y, p, c, loss: multiclass_f1_score(p, y, classes, average="macro", validate_args=False),
-        SOFT: lambda y, p, c, loss: soften(loss).mean(),
         "val_loss": lambda y, p, c, loss: loss[:, PLAIN].mean(),
         # This equals the multiclass error, which also bins the confidence of the predicted class alone.
         "val_ece": lambda y, p, c, loss: binary_calibration_error(c, (y == p).long(), n_bins=15, validate_args=False),
     }
 
 
-def _balanced_accuracy(labels: torch.Tensor, predicted: torch.Tensor, classes: int) -> torch.Tensor:
-    """Return the mean recall of the classes that occur; torchmetrics counts a class without images as recall 0."""
-    images = torch.bincount(labels, minlength=classes)
-    correct = torch.bincount(labels[labels == predicted], minlength=classes)
-    return (correct[images > 0].double() / images[images > 0]).mean()
+def _balance(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the mean over the classes that occur of their means; torchmetrics counts a class without images as recall 0."""
+    images = torch.bincount(labels)
+    return (torch.bincount(labels, weights=values)[images > 0] / images[images > 0]).mean()
 
 
 def _standard_error(metric: Metric, columns: Columns, score: str) -> float:
@@ -81,13 +81,13 @@ def _standard_error(metric: Metric, columns: Columns, score: str) -> float:
     """
     labels, predicted, _, losses = columns
     count, right = len(labels), labels == predicted
-    values = soften(losses) if score == SOFT else right.double()
+    values = soften(losses) if score in SOFT else right.double()
     error = float(torch.cat([values, values.new_tensor([1, 1, 0, 0])]).std(correction=0) / (count + 4) ** 0.5)
-    if score in ("val_accuracy", SOFT):
+    if score in ("val_accuracy", "val_soft_accuracy"):
         return error
     if score == "val_loss":
         return float(losses[:, PLAIN].double().std(correction=0) / count**0.5)
     generator = torch.Generator().manual_seed(0)
     draws = [torch.randint(count, (count,), generator=generator) for _ in range(RESAMPLES)]
     spread = float(torch.stack([metric(*(column[draw] for column in columns)) for draw in draws]).std())
-    return error if right.all() and score in ("val_balanced_accuracy", "val_macro_f1") else spread
+    return error if right.all() and score in MAXIMISED else spread

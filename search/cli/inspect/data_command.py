@@ -17,7 +17,6 @@ from search.cli.inspect.data_source import (
 )
 from training.errors import UserError
 from training.process.writable import check_file, complete_file
-from training.score_metrics import usual_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,7 +151,7 @@ def _print_parts(data: ImageData, classes: Sequence[ClassRow], console: Console)
     table.add_section()
     table.add_row(f"{len(classes)} classes", *(f"{len(part):,}" for part in (data.train, data.val, data.test)))
     console.print(table)
-    error = 100 * usual_error(len(data.val))
+    error = 100 * (0.8 * 0.2 / len(data.val)) ** 0.5
     console.print(f"On these validation images, an accuracy of 80 % has a standard error of {error:.1f} points.")
 
 

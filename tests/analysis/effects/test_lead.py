@@ -92,6 +92,7 @@ def test_where_the_soft_accuracy_chooses_the_accuracy_is_expected():
     )
     both = [(tuple(labels.tolist()), one.tobytes().hex()) for one in (far, near)]
     assert expect_score("val_accuracy", both) == expect_score("val_soft_accuracy", both)
+    assert expect_score("val_balanced_accuracy", both) == expect_score("val_soft_balanced_accuracy", both)
     near[:4] = sure[:4]  # it has one mistake fewer, and one has more only by luck
     best = (tuple(labels.tolist()), near.tobytes().hex())
     assert expect_score("val_soft_accuracy", [best, both[0]])[0] == pytest.approx(
@@ -127,7 +128,7 @@ def test_the_answers_of_a_sweep_say_what_its_best_is_expected_to_score(sweep):
     assert lead.expected < shares.max()
     without = judge(sweep)
     assert (lead.mean, math.isnan(without.expected)) == (without.mean, True)
-    assert "On new images" not in describe_lead(sweep.metric, without)
+    assert "on new images" not in describe_lead(sweep.metric, without)
 
 
 def test_few_images_make_the_same_scores_uncertain(sweep):
@@ -209,15 +210,15 @@ def test_a_copy_is_counted_among_the_other_completed_trials(sweep):
         ({"count": 1}, "Only one trial completed, 0011: there is nothing to compare it with."),
         (
             {"expected": 0.951, "expected_error": 0.04},
-            "as scored: 7.7 points). On new images, 0011 is expected to score 95.1 % (88.5 % to 100.0 %).",
+            "as scored: 7.7 points). The expected accuracy of 0011 on new images is 95.1 % (88.5 % to 100.0 %).",
         ),
     ],
 )
 def test_the_statement_names_the_lead_with_its_certainty(changes, sentence):
     lead = Lead("0011", "0001", 12, 0.077, 0.046, 0.014, 0.079, 0.98, ("0007",))
     assert sentence in describe_lead("val_accuracy", replace(lead, **changes))
-    loss = describe_lead("val_loss", replace(lead, expected=1.1, expected_error=0.1))
-    assert loss.endswith("0011 is expected to score 1.100 (0.936 to 1.265).")
+    balanced = describe_lead("val_soft_balanced_accuracy", replace(lead, expected=0.7, expected_error=0.05))
+    assert balanced.endswith(" The expected balanced accuracy of 0011 on new images is 70.0 % (61.8 % to 78.2 %).")
     assert describe_rivals(lead) == (
         "1 of the 11 other completed trials may be as good as 0011: more images or seeds would show it."
     )

@@ -86,6 +86,17 @@ def test_the_report_says_below_which_size_effects_are_hardly_seen(findings):
     assert next(describe_reach(findings)) in render_report(findings)
 
 
+def test_the_report_names_the_levels_with_too_few_trials_for_a_verdict(findings):
+    effects = findings.effects.copy()
+    level = effects.index[~effects.detail.astype(bool)][0]
+    effects.loc[level, "verdict"] = NOT_ENOUGH
+    name = f"{effects.parameter[level]} = {effects.level[level]}"
+    words = re.search(
+        r"Too few trials of full length for a verdict: ([^<]*)\.</p>", render_report(replace(findings, effects=effects))
+    )
+    assert name in words[1].split("; ")
+
+
 def test_the_report_warns_if_best_epochs_score_visibly_more_than_the_last_ones(findings):
     """Made-up scores rise to their last epoch; if the last values are lower by 0.008, the sentence gives this figure."""
     sweep = findings.sweep

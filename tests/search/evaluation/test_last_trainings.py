@@ -257,7 +257,7 @@ def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(rec
     assert read_facts(out)["trial"] == second.name
     tuned = [one for one in record.trials.ranked() if one.state == "completed" and one is not best]
     near = [one.name for one in tuned if second.score - one.score <= 1.5 * best.standard_error][:3]
-    said = f"On new images, the mean of trials {', '.join(near)} "
+    said = f"The expected accuracy of the mean of trials {', '.join(near)} on new images is "
     assert read_facts(out)["finding"].startswith(said)  # not what is said of the best
     assert read_facts(out)["score"] == expect_score("val_accuracy", [one.answers for one in tuned], len(near))[0]
     monkeypatch.setattr(type(best), "standard_error", best.score - second.score - 0.001)

@@ -49,8 +49,8 @@ def home(tmp_path, monkeypatch):
 
 
 def take(monkeypatch, seconds):
-    """Let an epoch take `seconds(backbone)`."""
-
+    """Let an epoch take `seconds(backbone)`, and nothing else any time."""
+    monkeypatch.setattr(make, "time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(cost, "measure_cost", lambda recipe, resources: (0.0, seconds(recipe.backbone.name)))
 
 
@@ -181,7 +181,7 @@ def test_where_one_class_has_few_images_each_class_counts_as_much_from_the_probe
     draw(home / "unequal", ("dog",), 15)
     monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
     space = make_preset(preset, ["data.root=unequal"]).space
-    assert space.search.metric == "val_balanced_accuracy"
+    assert space.search.metric == "val_soft_balanced_accuracy"
     for recipe in (space.probe(), *space.baselines()):
         assert recipe.loss.model_dump() == {"name": "logit_adjusted", "tau": 1.0}
     assert make_preset(preset, ["data.root=photos"]).space.baselines()[0].loss.name == "cross_entropy"
@@ -224,8 +224,8 @@ def measure_slowly(monkeypatch, epoch_seconds, seconds):
         return epoch_seconds
 
     monkeypatch.setattr(weights, "locate_weights", lambda backbone: "in the cache")
-    monkeypatch.setattr(make.time, "monotonic", lambda: now[0])
     take(monkeypatch, measure)
+    monkeypatch.setattr(make.time, "monotonic", lambda: now[0])
     return measured
 
 

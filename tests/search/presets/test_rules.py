@@ -92,7 +92,7 @@ def test_every_written_space_loads_and_its_baseline_is_a_recipe(preset, data, ba
     assert baseline.data.root == "/photos: my"
     assert (baseline.backbone, baseline.epochs, baseline.batch_size) == (backbone, 20, 8)
     assert baseline.flip.probability == 0.5
-    assert space.search.metric == ("val_balanced_accuracy" if data.classes == 2 else "val_soft_accuracy")
+    assert space.search.metric == ("val_soft_balanced_accuracy" if data.classes == 2 else "val_soft_accuracy")
     assert [recipe for recipe in space.baselines()[:1] if space.encode(recipe) is None] == []
 
 

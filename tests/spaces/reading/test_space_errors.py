@@ -99,7 +99,7 @@ def test_a_mistake_in_the_recipe_is_named_with_its_line(load, name):
     ("search", "words"),
     [
         ("{trials: 0}", "my.yaml:4: search.trials=0: input should be greater than or equal to 1"),
-        ("{metric: val_acc}", "'val_accuracy', 'val_soft_accuracy', 'val_balanced_accuracy'"),
+        ("{metric: val_acc}", "'val_accuracy', 'val_balanced_accuracy', 'val_soft_accuracy'"),
         ("{sampler: tpee}", "Did you mean tpe?"),
         (
             "{trails: 3}",

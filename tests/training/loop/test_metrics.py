@@ -89,6 +89,15 @@ def test_soft_accuracy_says_with_fewer_images_which_of_two_models_is_better():
     assert sum(found["val_soft_accuracy"]) > sum(found["val_accuracy"]) + 20
 
 
+def test_the_soft_balanced_accuracy_gives_each_class_that_occurs_the_same_weight():
+    labels, probabilities = predict(missing=(2,))
+    values = soften(judge(probabilities.log(), labels)[3])
+    means = [float(values[labels == label].mean()) for label in labels.unique()]
+    found = measured(labels, probabilities)[0]["val_soft_balanced_accuracy"]
+    assert found == pytest.approx(sum(means) / len(means))
+    assert found != pytest.approx(float(values.mean()), abs=1e-4)
+
+
 def test_soft_accuracy_where_one_temperature_is_no_better_than_another():
     labels = torch.arange(10) % CLASSES
     right = torch.nn.functional.one_hot(labels, CLASSES).double()
@@ -98,7 +107,7 @@ def test_soft_accuracy_where_one_temperature_is_no_better_than_another():
     )
 
 
-@pytest.mark.parametrize("score", ["val_accuracy", "val_soft_accuracy", "val_balanced_accuracy", "val_macro_f1"])
+@pytest.mark.parametrize("score", MAXIMISED)
 def test_a_perfect_score_has_a_standard_error(score):
     errors = []
     for count in (10, 1000):
