@@ -28,6 +28,7 @@ LOST = {"diverged": "diverged", "failed": "failed", "out_of_memory": "ran out of
 
 
 def list_cautions(sweep: Sweep, lead: Lead) -> list[str]:
+    """Return all warnings."""
     return [
         *_warn_of_noise(sweep, lead),
         *_warn_of_best_epochs(sweep),
