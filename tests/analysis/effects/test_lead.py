@@ -109,6 +109,7 @@ def test_the_expected_balanced_accuracy_gives_each_class_the_same_weight():
     balanced, error = expect_score("val_balanced_accuracy", answers)
     assert balanced == pytest.approx(0.5)
     assert error == pytest.approx((0.25 / (36 + 4)) ** 0.5)  # 1 / Σ w² is 36
+    assert expect_score("val_soft_balanced_accuracy", answers) == (balanced, error)
 
 
 def test_answers_that_are_not_known_or_fit_nothing_expect_no_score():

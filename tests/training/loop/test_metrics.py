@@ -89,6 +89,14 @@ def test_soft_accuracy_says_with_fewer_images_which_of_two_models_is_better():
     assert sum(found["val_soft_accuracy"]) > sum(found["val_accuracy"]) + 20
 
 
+def test_the_standard_error_of_soft_accuracy_is_that_of_its_images():
+    labels, probabilities = predict()
+    values = soften(judge(probabilities.log(), labels)[3])
+    metrics, error = measured(labels, probabilities, "val_soft_accuracy")
+    assert error == pytest.approx(float(values.std()) / len(labels) ** 0.5, rel=0.02)
+    assert error < 0.95 * (metrics["val_accuracy"] * (1 - metrics["val_accuracy"]) / len(labels)) ** 0.5
+
+
 def test_the_soft_balanced_accuracy_gives_each_class_that_occurs_the_same_weight():
     labels, probabilities = predict(missing=(2,))
     values = soften(judge(probabilities.log(), labels)[3])
