@@ -88,11 +88,3 @@ COLUMNS = [
 def list_columns(table: Table) -> list[TrialColumn]:
     """Return the columns of these tables, in the order of their declaration."""
     return [column for column in COLUMNS if table in column.tables]
-
-
-def describe_pages() -> list[dict[str, str | bool]]:
-    """Return the columns of the pages for their scripts, which show one without a `title` in their own way."""
-    return [
-        {"name": column.name, "title": column.label, "listed": "listed" in column.tables}
-        for column in list_columns("pages")
-    ]

@@ -256,10 +256,15 @@ def list_folders(storage: Path) -> list[SweepFolder]:
 
 def find_latest(storage: Path) -> SweepFolder:
     """Return the sweep whose ledger was written last: a running one, if there is one."""
-    folders = [folder for folder in list_folders(storage) if folder.ledger.is_file()]
-    if not folders:
+    if not (folders := list_latest(storage)):
         raise UserError(f"--storage={storage}: there is no sweep. Start one with sweep run, or name another folder.")
-    return max(folders, key=lambda folder: folder.ledger.stat().st_mtime)
+    return folders[0]
+
+
+def list_latest(storage: Path) -> list[SweepFolder]:
+    """Return all sweeps in a storage folder that have a ledger; that which was written last is the first."""
+    folders = [folder for folder in list_folders(storage) if folder.ledger.is_file()]
+    return sorted(folders, key=lambda folder: folder.ledger.stat().st_mtime, reverse=True)
 
 
 def describe_loss(folder: SweepFolder) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal, cast
 
 from pydantic import ConfigDict
@@ -41,16 +41,6 @@ def add_placeholders(line: bytes) -> set[str]:
     for key, parts in found.items():
         _register(key, parts)
     return {key.replace(".", " ") if "." in key else f"technique {key}" for key in found}
-
-
-def describe_missing(missing: Collection[str]) -> str:
-    """Return a sentence about parts of plugins that are not loaded; empty if there are none."""
-    if not missing:
-        return ""
-    return (
-        f"This sweep has the {', '.join(sorted(missing))}, of a plugin that is not loaded, and shows it as it was recorded. "
-        "To train or export, give its file with --plugin FILE, or install its package."
-    )
 
 
 def _find_recorded(values: object, found: Found) -> None:

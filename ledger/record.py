@@ -25,7 +25,6 @@ from ledger.events import (
 )
 from ledger.file import Ledger, find_header, read_events
 from ledger.folder import SweepFolder, describe_loss
-from ledger.placeholders import describe_missing
 from ledger.settings import Settings
 from ledger.trials import UNFINISHED, Trial, Trials
 from spaces.load import parse_recorded_space
@@ -177,7 +176,12 @@ class SweepRecord:
     @property
     def without_plugins(self) -> str:
         """A sentence about parts of plugins that are not loaded; empty if there are none."""
-        return describe_missing(self.missing)
+        if not self.missing:
+            return ""
+        return (
+            f"This sweep has the {', '.join(sorted(self.missing))}, of a plugin that is not loaded, and shows it as it was "
+            "recorded. To train or export, give its file with --plugin FILE, or install its package."
+        )
 
     def find_trial(self, text: str, option: str = "") -> Trial:
         """Return the trial that the user named, such as `0007` or `7`. A refusal begins with the `option` that named it."""

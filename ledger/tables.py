@@ -52,7 +52,7 @@ class Sweep:
     @property
     def sign(self) -> int:
         """Multiply a score by this; higher is then better."""
-        return 1 if self.space.search.maximise else -1
+        return 1 if self.metric in MAXIMISED else -1
 
     @property
     def recipes(self) -> pd.DataFrame:

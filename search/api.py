@@ -58,11 +58,9 @@ def run(options: SweepOptions) -> Result:
             return _resume_same(open_folder(home, name), request, console)
     folder = new_folder(home, name, space.name)
     from ledger.events import WarmStart
-    from ledger.record import SweepRecord
-    from search.evaluation.warm_start import collect_warm_starts
     from search.runner.sweep import run_sweep
 
-    opening = [WarmStart(recipes=collect_warm_starts(space, map(SweepRecord.open, request.earlier)))]
+    opening = [WarmStart(recipes=request.warm_starts)]
     for note in request.notes:
         display.line(note)
     page = choose_page(folder.name, None, "").absolute() if options.follow else None

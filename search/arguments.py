@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.reading.store import make_absolute, sqlite_file
@@ -66,19 +65,14 @@ def absolute_uri(uri: str, option: str = "--tracking-uri") -> str:
 
 def check_store(uri: str, experiment: str) -> None:
     """Check an MLflow store as far as possible without importing MLflow."""
-    check_experiment(experiment)
-    check_address(uri)
-    if file := sqlite_file(uri):
-        check_file("--tracking-uri", file)
-        check_database(uri)
-
-
-def check_experiment(experiment: str) -> None:
-    """Refuse the name of an experiment that MLflow cannot use."""
     if not experiment.strip():
         raise UserError(f"--experiment={experiment!r}: it needs a name. Leave the option out for the default.")
     if not experiment.isprintable():
         raise UserError(f"--experiment={experiment!a}: the name of an experiment is one line of text. Rename it.")
+    check_address(uri)
+    if file := sqlite_file(uri):
+        check_file("--tracking-uri", file)
+        check_database(uri)
 
 
 def check_address(uri: str, option: str = "--tracking-uri") -> None:
@@ -120,41 +114,31 @@ def check_database(uri: str) -> None:
 
 def absolute_paths(space: Space) -> Space:
     """Make the paths in a space absolute, and copy the content of files into it, so that it is valid everywhere."""
-    return take_in_files(change_places(space, lambda field, place: os.path.abspath(os.path.expanduser(place))))
-
-
-def change_places(space: Space, change: Callable[[str, str], str]) -> Space:
-    """Replace each path of images or weights in a space, also inside choices, by `change(field, path)`."""
     from training.recipe import Recipe
 
     recipe = dict(space.recipe)
     for part in recipe:
         for name in getattr(Recipe.model_fields[part].default, "places", ()):
-            recipe[part] = _change_field(recipe[part], name, partial(change, f"{part}.{name}"))
+            recipe[part] = _expand_field(recipe[part], name)
+    if "augmentation" in recipe:  # a resume must not need the file of a policy, or read a changed one
+        recipe["augmentation"] = _take_in_policy(recipe["augmentation"])
     return replace(space, recipe=recipe)
 
 
-def _change_field(part: Any, name: str, change: Callable[[str], str]) -> Tree:
+def _expand_field(part: Any, name: str) -> Tree:
     if isinstance(part, dict):
-        return {**part, name: _change_texts(part[name], change)} if part.get(name) else part
-    return replace(part, options=tuple(_change_field(option, name, change) for option in part.options))
+        return {**part, name: _expand_paths(part[name])} if part.get(name) else part
+    return replace(part, options=tuple(_expand_field(option, name) for option in part.options))
 
 
-def _change_texts(value: Any, change: Callable[[str], str]) -> Tree:
+def _expand_paths(value: Any) -> Tree:
     from spaces.parameters.domains import Choice
 
     if isinstance(value, str):
-        return value if value in NO_FILE or "://" in value else change(value)
+        return value if value in NO_FILE or "://" in value else os.path.abspath(os.path.expanduser(value))
     if isinstance(value, Choice):
-        return replace(value, options=tuple(_change_texts(option, change) for option in value.options))
+        return replace(value, options=tuple(map(_expand_paths, value.options)))
     return value  # null: no place
-
-
-def take_in_files(space: Space) -> Space:
-    """Copy the content of a policy's file into the space: a resume must not need the file, or read a changed one."""
-    if "augmentation" not in space.recipe:
-        return space
-    return replace(space, recipe={**space.recipe, "augmentation": _take_in_policy(space.recipe["augmentation"])})
 
 
 def _take_in_policy(augmentation: Any) -> Tree:

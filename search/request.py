@@ -19,12 +19,13 @@ from training.process.text_files import read_text
 from training.process.user import name_user
 
 if TYPE_CHECKING:
-    from ledger.folder import SweepFolder
     from ledger.settings import Settings
     from search.presets.make import MadeSpace
     from spaces.space import Space
+    from training.recipe import Recipe
 
 
+ALL = "all"  # for --warm-start in place of a name: the sweeps of the storage folder
 PLACING = ("cpus_per_trial", "gpus_per_trial", "max_concurrent", "accelerator")  # where trials run, and how many
 
 
@@ -32,8 +33,8 @@ PLACING = ("cpus_per_trial", "gpus_per_trial", "max_concurrent", "accelerator") 
 class SweepRequest:
     """A sweep that a user asks for.
 
-    The `space` has absolute paths and no options that cannot help; `notes` say what was removed from it. The sweep begins
-    with the best recipes of `earlier` ones. `preset` is the text of the space that a preset made; empty without one.
+    The `space` has absolute paths and no options that cannot help; `notes` say what was removed from it. `warm_starts` are
+    the best recipes of earlier sweeps. `preset` is the text of the space that a preset made; empty without one.
     """
 
     options: SweepOptions
@@ -41,7 +42,7 @@ class SweepRequest:
     notes: list[str]
     settings: Settings
     storage: Path
-    earlier: list[SweepFolder]
+    warm_starts: tuple[Recipe, ...]
     preset: str = ""
     began: float = 0.0  # by the monotonic clock
 
@@ -50,13 +51,15 @@ def read_request(options: SweepOptions, say: Callable[[str], object] = lambda se
     """Load the space of a sweep and make its settings; `say` gets what takes time."""
     began, name = time.monotonic(), options.name
     space, preset, overrides = read_source(options.space, options.overrides, options.preset, options.address)
-    from ledger.folder import open_folder
+    from ledger.folder import list_latest, open_folder
     from ledger.names import check_name
 
     home = Path(options.storage).absolute()
     if name is not None:
         check_name(name, "--name")
-    earlier = [open_folder(home, sweep, "--warm-start") for sweep in options.warm_start]
+    named = list(options.warm_start)
+    are_all = ALL in named
+    earlier = list_latest(home) if are_all else [open_folder(home, sweep, "--warm-start") for sweep in named]
     settings = _read_settings(options)
     sized = [*overrides, f"search.trials={options.trials}"] if options.trials is not None else overrides
     made = None
@@ -69,14 +72,19 @@ def read_request(options: SweepOptions, say: Callable[[str], object] = lambda se
         kept = home / name if options.or_resume and name else None
         made = _use_preset(preset, sized, settings, kept, say)
         loaded, settings = made.space, replace(settings, time_budget_seconds=made.seconds)
+    from search.evaluation.warm_start import collect_warm_starts
     from search.runner.start.prepare import leave_out_noise
     from spaces.reading.known_backbones import check_backbones
 
     loaded = absolute_paths(loaded)
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
+    found = collect_warm_starts(loaded, earlier, are_all)
+    if found:
+        notes.append(f"Begins with the best recipes of {', '.join(dict.fromkeys(sweep for sweep, _ in found))}.")
     reasons, text = (made.notes, made.text) if made else ([], "")
-    return SweepRequest(options, loaded, [*reasons, *notes], settings, home, earlier, text, began)
+    warm_starts = tuple(recipe for _, recipe in found)
+    return SweepRequest(options, loaded, [*reasons, *notes], settings, home, warm_starts, text, began)
 
 
 def _read_settings(options: SweepOptions) -> Settings:

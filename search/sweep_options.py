@@ -159,8 +159,10 @@ class SweepOptions(DriverOptions):
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search; the recipe has its own seed.")] = 0
     warm_start: Annotated[
         Iterable[str],
-        typer.Option(help="Begin with the best recipes of this earlier sweep; may be repeated."),
-        "Earlier sweeps; this one begins with their best recipes.",
+        typer.Option(
+            help="Begin with the best recipes of this earlier sweep; may be repeated. `all`: those of this folder."
+        ),
+        'Earlier sweeps, or `["all"]` for those of the storage folder; this one begins with their best recipes.',
     ] = ()
     keep_best: Annotated[int, typer.Option(min=1, help="Number of completed trials that keep their weights.")] = 5
     tags: Annotated[

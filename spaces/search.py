@@ -10,7 +10,6 @@ from training.contract.part import MOST
 from training.contract.specs import LARGEST_SIDE
 from training.loop.epoch_report import Kept
 from training.recipe import AnyRecipe, Recipe
-from training.score_metrics import MAXIMISED
 
 Metric = Literal[
     "val_accuracy",
@@ -75,7 +74,3 @@ class Search(_Section):
     @field_serializer("baseline")
     def _keep_named(self, baseline: Recipe) -> dict[str, object]:
         return baseline.model_dump(exclude_unset=True)
-
-    @property
-    def maximise(self) -> bool:
-        return self.metric in MAXIMISED

@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.effects.search_parameters import OTHER, SearchParameter, encode, list_parameters
 from analysis.report.choices import list_options
-from ledger.columns import describe_pages, list_columns
+from ledger.columns import list_columns
 from ledger.formatting import label_of, unit_of
 from spaces.load import FORMAT
 from spaces.parameters.domains import Choice, Domain, Interval, LogUniform, find_parameters
@@ -98,7 +98,7 @@ def collect_sweep(sweep: Sweep) -> SweepData:
         label=label_of(sweep.metric),
         maximise=sweep.sign > 0,
         percent=unit != 1,
-        columns=describe_pages(),
+        columns=[{"name": it.name, "title": it.label, "listed": "listed" in it.tables} for it in list_columns("pages")],
         trials=columns,
         fixed={name: _plain(recipes[name].head(1))[0] for name in shared},
         varying={name: _plain(recipes[name]) for name in recipes if name not in shared},

@@ -6,13 +6,9 @@ from bisect import bisect_right, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from search.core.early_scores import Evidence
 from spaces.search import AshaScheduler
-
-if TYPE_CHECKING:
-    from spaces.space import Space
 
 NEXT = 0.87  # correlation between adjacent rungs that is expected before trials show it
 END = 0.9  # correlation between the last rung and the end, likewise
@@ -78,7 +74,6 @@ class Asha:
         self._trials: dict[int, _Trial] = {}
         self._scores: dict[int, list[float]] = {}  # of each rung, sorted
         self._group_scores: dict[tuple[int, Hashable], list[float]] = {}  # the same of each group at each rung
-        self._typical: dict[int, _Trial] = {}  # for each rung, the longest trial that has it
         self._stopped: dict[int, int] = {}  # number of trials that do not go on from each rung
         self._seen: set[tuple[int, ...]] = set()  # rungs, and pairs of them, to which each original or a copy has come
 
@@ -94,10 +89,7 @@ class Asha:
             return
         is_scout = len(self._trials) < SCOUTS
         first = trial if original is None else original
-        new = self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length), is_scout, first)
-        for rung in new.last_rungs:
-            if length > self._typical.setdefault(rung, new).length:
-                self._typical[rung] = new
+        self._trials[trial] = _Trial(length, group, protected, self._place_rungs(length), is_scout, first)
 
     def report(self, trial: int, epoch: int, score: float) -> Decision:
         """Record the best score so far after `epoch` epochs; higher is better. A repeated epoch changes nothing."""
@@ -105,14 +97,6 @@ class Asha:
         if epoch <= this.epoch or this.decision is not Decision.CONTINUE:
             return this.decision
         this.epoch = epoch
-        self.arrive(trial, epoch, score)
-        if not this.protected and self._is_compared(this) and not self._passes(this):
-            this.decision = Decision.STOP
-        return this.decision
-
-    def arrive(self, trial: int, epoch: int, score: float) -> None:
-        """Record the score of a trial at its rungs without a decision, for those who only look at the rungs."""
-        this = self._trials[trial]
         here = this.rungs.get(epoch, [])
         if self._evidence and this.scores and (here or epoch == this.length):
             before, later = max(this.scores), here[-1] if here else None
@@ -125,6 +109,9 @@ class Asha:
             this.counted.add(rung)
             insort(self._scores.setdefault(rung, []), score)
             insort(self._group_scores.setdefault((rung, this.group), []), score)
+        if not this.protected and self._is_compared(this) and not self._passes(this):
+            this.decision = Decision.STOP
+        return this.decision
 
     def _is_first(self, this: _Trial, *rungs: int) -> bool:
         """Return whether no trial with the same recipe and seed has come to these rungs before."""
@@ -141,19 +128,6 @@ class Asha:
             rung = max(this.scores)
             self._stopped[rung] = self._stopped.get(rung, 0) + (rung in this.counted)
 
-    def rungs(self) -> list[tuple[str, int, float | None]]:
-        """Return for each rung its position, the number of trials that reached it, and the score that passes.
-
-        If rungs are at the same epoch, only the highest decides. If that is so only in short trials, the score is that
-        of the long trials.
-        """
-        lines = []
-        for rung, typical in sorted(self._typical.items()):
-            scores = self._scores.get(rung, [])
-            places = max(1, _count_places(len(scores), self._share(typical, rung)))
-            lines.append((self._label(rung), len(scores), scores[-places] if scores else None))
-        return lines
-
     def _place_rungs(self, length: int) -> dict[int, list[int]]:
         if self._shares is None:
             count = int(math.log(max(1, length / self.min_epochs), self.reduction_factor) + 1e-9) + 1
@@ -168,11 +142,6 @@ class Asha:
         if self._shares and before and last - before < 2:
             del placed[last]
         return placed
-
-    def _label(self, rung: int) -> str:
-        if self._shares is None:
-            return f"epoch {self.min_epochs * self.reduction_factor**rung}"
-        return f"{100 * self._shares[rung]:.1f} % of its epochs"
 
     def _is_compared(self, this: _Trial) -> bool:
         """Return whether a trial is compared now: at its rungs and, with `adapt`, after each epoch of its first half.
@@ -249,9 +218,3 @@ def _unexplained(correlation: float) -> float:
     """Return √(1 − ρ²) / ρ: the spread of final scores that a score at a rung does not explain, relative to the rest."""
     known = max(LOWEST, correlation)
     return math.sqrt(1 - known**2) / known
-
-
-def make_asha(space: "Space") -> Asha | None:
-    """Return the scheduler that a space names; None if it names none."""
-    scheduler = space.search.scheduler
-    return Asha(scheduler) if scheduler.name == "asha" else None

@@ -28,7 +28,7 @@ from ledger.events import (
 from ledger.file import Ledger
 from ledger.formatting import format_seconds
 from ledger.trials import UNFINISHED, Trial, Trials
-from search.core.asha import Decision, make_asha
+from search.core.asha import Asha, Decision
 from search.core.pace import Pace
 from search.core.sampler import Sampler, Values
 from spaces.parameters.draws import Params
@@ -67,7 +67,8 @@ class Controller:
         self.space = space
         self.ledger = ledger
         self.trials = Trials(space.search.metric)
-        self.asha = make_asha(space)
+        scheduler = space.search.scheduler
+        self.asha = Asha(scheduler) if scheduler.name == "asha" else None
         self.sampler = Sampler(space.suggest, name=space.search.sampler, seed=seed)
         self.baselines = space.baselines()
         self.probe = space.probe()
@@ -93,10 +94,6 @@ class Controller:
         """Call `listener` with each event from now on."""
         self.listeners.append(listener)
 
-    def abort(self, reason: str) -> None:
-        """End the sweep, because nothing more can be written or trained."""
-        self.fatal = reason
-
     def record(self, event: AnyEvent) -> None:
         """Append an event to the ledger, then fold it and call the listeners.
 
@@ -106,7 +103,7 @@ class Controller:
         try:
             self.ledger.append(event)
         except OSError as error:
-            self.abort(f"{self.ledger.path}: {error.strerror}")
+            self.fatal = f"{self.ledger.path}: {error.strerror}"
             raise
         self._spread(event)
 

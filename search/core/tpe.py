@@ -158,7 +158,8 @@ class Kernels:
 
     def __init__(self, points: np.ndarray, axes: Sequence[Axis]) -> None:
         """`points` is (count, axes), the oldest first."""
-        weights = np.append(_weigh(len(points)), 1.0)
+        older = max(0, len(points) - _LATEST)
+        weights = np.append(np.linspace(1 / max(1, len(points)), 1, older), np.ones(len(points) - older + 1))
         self._weights = weights / weights.sum()
         self._count = len(axes)
         choices = [place for place, axis in enumerate(axes) if axis.options]
@@ -211,11 +212,6 @@ class Proposal:
             best = candidates[np.argmax(good.log_density(candidates) - others.log_density(candidates))]
             self._drawn |= {each: axis.decode(number) for each, axis, number in zip(group, axes, best, strict=True)}
         return self._drawn[name]
-
-
-def _weigh(count: int) -> np.ndarray:
-    older = max(0, count - _LATEST)
-    return np.append(np.linspace(1 / max(1, count), 1, older), np.ones(count - older))
 
 
 def _measure_widths(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from analysis.effects.technique_effects import NOT_ENOUGH
@@ -28,9 +27,6 @@ from search.evaluation.replications.confirmation import conclude_confirmation, e
 from search.evaluation.replications.findings import Ablation, Confirmation
 from search.evaluation.replications.replication import Conclusion, Replicated, publish
 from search.evaluation.report import attach_page, write_report
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 COLUMNS = [
     Column("verdict"),

@@ -67,31 +67,27 @@ class Columns:
 
     An optional column without any text is always left out.
 
-    In the first `whole` rows the last column is wrapped instead of cut. With `names_omitted` a line below the table names
-    the columns that are left out.
+    In the first `whole` rows the last column is wrapped instead of cut.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     whole: int = 0
-    names_omitted: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.rows:
             return
-        widths = [max(map(cell_len, cells)) for cells in zip(self.titles, *self.rows, strict=True)]
+        titles = [column.title for column in self.columns]
+        widths = [max(map(cell_len, cells)) for cells in zip(titles, *self.rows, strict=True)]
         shown = self._choose(widths, options.max_width)
         indent = sum(widths[i] + 2 for i in shown[:-1])
         room = max(8, options.max_width - indent)
-        yield self._line(self.titles, self.titles[shown[-1]], widths, shown, style="bold")
+        yield self._line(titles, titles[shown[-1]], widths, shown, style="bold")
         for number, cells in enumerate(self.rows):
             last = cells[shown[-1]]
             lines = wrap(last, room, break_on_hyphens=False) if number < self.whole else [cut(last, room)]
             yield self._line(cells, (lines or [""])[0], widths, shown)
             yield from (Text(" " * indent + line, no_wrap=True) for line in lines[1:])
-        if self.names_omitted and len(shown) < len(self.columns):
-            omitted = ", ".join(column.title for i, column in enumerate(self.columns) if i not in shown)
-            yield Text(f"There is no room for {omitted}. Use a wider window, or --json.", style="dim")
 
     def _line(self, cells: Sequence[str], last: str, widths: list[int], shown: list[int], style: str = "") -> Text:
         """One line of the table; `last` is the text of its last column, which may be shortened."""
@@ -99,10 +95,6 @@ class Columns:
         last = self._pad(last, widths[end], end) if self.columns[end].right else last
         words = [self._pad(cells[i], widths[i], i) for i in shown[:-1]] + [last]
         return Text("  ".join(words).rstrip(), style=style, no_wrap=True, overflow="ellipsis")
-
-    @property
-    def titles(self) -> list[str]:
-        return [column.title for column in self.columns]
 
     def _choose(self, widths: list[int], width: int) -> list[int]:
         shown = [i for i, column in enumerate(self.columns) if not column.rank or any(row[i] for row in self.rows)]

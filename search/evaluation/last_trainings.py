@@ -6,28 +6,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.effects.lead import expect_score
 from analysis.export.bundle import check_out, export_model
+from analysis.export.summary import Provenance
 from analysis.report.sentences import describe_expected
+from ledger.events import TestScored
 from ledger.record import SweepRecord
 from ledger.trials import Trial
 from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
 from search.evaluation.last_workers import LastWorkers, Trained
 from search.evaluation.trial_export import name_trial, place_export, read_weights, source_of
 from search.runner.interrupt import Interrupted
+from search.runner.machines.capacity import Capacity
 from training.contract.technique import Technique
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 from training.score_metrics import SOFT
 from training.techniques.model.flip_average import FlipAverage
-
-if TYPE_CHECKING:
-    from analysis.export.summary import Provenance
-    from ledger.events import TestScored
-    from search.runner.machines.capacity import Capacity
-
 
 MOST_MEMBERS = MEMBERS + 1
 NEAR = 1.5  # standard errors of the best score that another member may be behind

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import chain, islice, zip_longest
 from typing import Any
 
+from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
 from spaces.parameters.domains import Tree, find_parameters
 from spaces.space import Space
@@ -12,32 +14,38 @@ from training.errors import UserError
 from training.recipe import Recipe, read_recipe
 
 RECIPES_PER_SWEEP = 3
+MOST_OF_ALL = 4  # recipes of all sweeps: where those mislead, more would cost too much (docs/decisions.md)
 
 
-def collect_warm_starts(space: Space, sweeps: Iterable[SweepRecord]) -> tuple[Recipe, ...]:
-    """Return the best completed recipes of each sweep that lie in this space, without duplicates, best first."""
-    recipes: list[Recipe] = []
-    for sweep in sweeps:
-        completed = [trial for trial in sweep.trials.ranked() if trial.state == "completed"]
-        moved = [carry_over(space, trial.recipe.model_dump()) for trial in completed]
-        carried = [recipe for recipe in moved if recipe is not None]
-        if not carried:
-            raise UserError(
-                f"--warm-start={sweep.name}: none of its {len(completed)} completed trials lies in this space. "
-                "Widen the space, or leave that sweep out."
-            )
-        new = [recipe for recipe in carried if recipe not in recipes]
-        recipes += new[:RECIPES_PER_SWEEP]
-    return tuple(recipes)
+def collect_warm_starts(space: Space, sweeps: Sequence[SweepFolder], are_all: bool) -> list[tuple[str, Recipe]]:
+    """Return the best completed recipes that lie in this space, with their sweeps: the best of each, then each second one.
+
+    With `are_all` a sweep may have none; there are no baselines, and the backbone of a recipe is that of its sweep.
+    """
+    best = (_list_best(space, SweepRecord.open(folder, only_shown=are_all), are_all) for folder in sweeps)
+    in_turn = filter(None, chain.from_iterable(zip_longest(*best)))
+    return list(islice(in_turn, MOST_OF_ALL if are_all else None))
 
 
-def carry_over(space: Space, values: dict[str, object]) -> Recipe | None:
-    """Combine these values of the search parameters with the space's fixed values. None if the recipe lies outside."""
+def _list_best(space: Space, sweep: SweepRecord, is_one_of_all: bool) -> list[tuple[str, Recipe]]:
+    completed = [trial.recipe for trial in sweep.trials.ranked() if trial.state == "completed"]
+    best = [(sweep.name, moved) for recipe in completed if (moved := _carry_over(space, recipe, is_one_of_all))]
+    if not best and not is_one_of_all:
+        raise UserError(
+            f"--warm-start={sweep.name}: none of its {len(completed)} completed trials lies in this space. "
+            "Widen the space, or leave that sweep out."
+        )
+    return best[:RECIPES_PER_SWEEP]
+
+
+def _carry_over(space: Space, recipe: Recipe, is_one_of_all: bool) -> Recipe | None:
+    """Combine its values of the search parameters with the space's fixed values. None if that is no recipe to begin with."""
     try:
-        recipe = read_recipe(_fill(space.recipe, values))
+        moved = read_recipe(_fill(space.recipe, recipe.model_dump()))
     except (KeyError, UserError):
         return None  # a search parameter has no value in this recipe, or techniques conflict with the fixed values
-    return recipe if space.encode(recipe) is not None else None
+    is_new = not is_one_of_all or (moved.backbone == recipe.backbone and moved not in space.baselines())
+    return moved if is_new and space.encode(moved) is not None else None
 
 
 def _fill(tree: Tree, value: Any) -> Any:

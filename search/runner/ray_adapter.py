@@ -113,7 +113,7 @@ class LedgerScheduler(_Unpickled, TrialScheduler):
         message: Message = json.loads(result["message"])
         if "end" in message:
             if message.get("fatal"):
-                self.controller.abort(message["reason"])
+                self.controller.fatal = message["reason"]
             if message.get("away"):
                 self.left.add(trial.trial_id)  # it goes on later, as another trial of Ray
                 self.away.begin(self.controller.trials.by_number[number].recipe.data, message["reason"])

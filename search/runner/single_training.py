@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -24,14 +23,11 @@ from search.runner.machines.preparation import check_recipe
 from search.tracking.writer import Tracking
 from spaces.load import load_recipe
 from training.errors import UserError
-from training.process.resources import count_cpus, find_device, split_cpus
+from training.loop.epoch_report import Kept, Outcome, Report
+from training.process.resources import Resources, count_cpus, find_device, split_cpus
 from training.process.text_files import read_json
 from training.recipe import Recipe
 from training.score_metrics import MAXIMISED, MINIMISED
-
-if TYPE_CHECKING:
-    from training.loop.epoch_report import Kept, Outcome, Report
-    from training.loop.job import Resources
 
 
 def train_single(
@@ -173,8 +169,6 @@ def _plan_resources(recipe: Recipe, source: Path, cpus: int | None, device: str 
     # Set before torch is imported, because its thread pools read it then.
     os.environ["OMP_NUM_THREADS"] = str(cpus or all_cpus)
     import torch
-
-    from training.train import Resources
 
     has_gpu = find_device() == "cuda"
     if device == "cuda" and not has_gpu:

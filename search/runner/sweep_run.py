@@ -155,9 +155,9 @@ class SweepRun:
         with suppress(OSError):  # `fatal` has the reason
             self.inbox.collect()
         if problem:
-            controller.abort(problem)
+            controller.fatal = problem
         if controller.ledger.was_removed and not controller.fatal:
-            controller.abort(f"{self.folder.ledger} was removed while the sweep ran, and has been written again")
+            controller.fatal = f"{self.folder.ledger} was removed while the sweep ran, and has been written again"
         return self.is_over() or self.request() or self.folder.stop_request.is_file() or bool(controller.fatal)
 
     def leave(self) -> None:

@@ -222,20 +222,15 @@ def share_resources(recipe: Recipe, cpus: float, gpus: float, uses_share: bool) 
     """Return what a training in this worker may use."""
     from training.process.resources import Resources, split_cpus
 
-    threads, workers = split_cpus(_count_cpus(cpus, gpus, uses_share), not recipe.data.reads_files, gpus > 0)
+    if gpus and uses_share:  # also the CPUs that its share of this node adds
+        from search.runner.machines.cluster import list_nodes, share_of
+
+        here = _own_node()
+        cpus = next((share_of(node, cpus, gpus) for node in list_nodes() if node.id == here), cpus)
+    threads, workers = split_cpus(cpus, not recipe.data.reads_files, gpus > 0)
     device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
     # With a part of a GPU a trial has one device too.
     return Resources(threads, workers, device, max(1, int(gpus)), min(1.0, gpus or 1.0))
-
-
-def _count_cpus(cpus: float, gpus: float, uses_share: bool) -> float:
-    """Return the CPUs of this trial; with a GPU also those that its share of this node adds."""
-    if not (gpus and uses_share):
-        return cpus
-    from search.runner.machines.cluster import list_nodes, share_of
-
-    here = _own_node()
-    return next((share_of(node, cpus, gpus) for node in list_nodes() if node.id == here), cpus)
 
 
 def _own_node() -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from analysis.reading.run_store import RunStore, open_experiments
 from ledger.record import SweepRecord
-from ledger.settings import Settings
 from search.tracking.run import describe_refusal, to_milliseconds
 from training.errors import UserError
 
@@ -26,10 +25,6 @@ def _sending_files(opened: RunStore, run_id: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - each kind of place has its own
         why = describe_refusal(opened.client, run_id, error, "Everything else has arrived.")
         raise FilesRefused(f"MLflow takes no files: {why}") from None
-
-
-def _open_own(settings: Settings) -> AbstractContextManager[RunStore]:
-    return open_experiments(settings.tracking_uri, settings.experiment)
 
 
 def log_results(
@@ -50,7 +45,8 @@ def log_results(
     from mlflow.entities import Metric
 
     try:
-        with open_experiments(uri) if uri else _open_own(record.settings) as opened:
+        where = [uri] if uri else [record.settings.tracking_uri, record.settings.experiment]
+        with open_experiments(*where) as opened:
             if (run_id := opened.find_own_run(record.header.id)) is None:
                 say("MLflow does not have this sweep's run; the results are only in its folder.")
                 return
@@ -69,7 +65,7 @@ def log_results(
 
 def publish_export(record: SweepRecord, folder: Path) -> None:
     """Attach an export to the sweep's run."""
-    with _open_own(record.settings) as opened:
+    with open_experiments(record.settings.tracking_uri, record.settings.experiment) as opened:
         if run_id := opened.find_own_run(record.header.id):
             with _sending_files(opened, run_id):
                 opened.client.log_artifacts(run_id, str(folder), EXPORT)

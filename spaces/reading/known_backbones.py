@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,18 +19,15 @@ _MOST = 1000  # With more combinations of backbones, a trial reports a wrong one
 
 def check_backbones(recipe: dict[str, Tree]) -> None:
     """Refuse a backbone that its library does not have."""
-    for backbone in dict.fromkeys(_list_backbones(recipe)):
+    part = {"backbone": recipe["backbone"]} if "backbone" in recipe else {}
+    if count(part) > _MOST:
+        return
+    drawn = (read_recipe(cast(dict[str, Tree], values)) for _, values in draw_every(partial(draw, part)))
+    for backbone in dict.fromkeys(each.backbone for each in drawn):
         if not _is_defined(backbone):
             from training.model.backbones import check_backbone
 
             check_backbone(backbone)
-
-
-def _list_backbones(recipe: dict[str, Tree]) -> Iterator[Backbone]:
-    part = {"backbone": recipe["backbone"]} if "backbone" in recipe else {}
-    if count(part) <= _MOST:
-        for _, values in draw_every(partial(draw, part)):
-            yield read_recipe(cast(dict[str, Tree], values)).backbone
 
 
 def _is_defined(backbone: Backbone) -> bool:

@@ -15,7 +15,7 @@ from search.cli.inspect.data_source import (
     NearCopyRow,
     find_recipe,
 )
-from training.errors import UserError
+from training.errors import UserError, printable
 from training.process.writable import check_file, complete_file
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def _check(data: ImageData, spec: Data, console: Console) -> FilesResult:
     from training.data.files.check import find_unreadable
     from training.data.files.images import ImageFiles
     from training.data.inspection.remarks import list_remarks
-    from training.errors import printable
 
     parts = (data.train.images, data.val.images, data.test.images)
     paths = [path for images in parts if isinstance(images, ImageFiles) for path in images.paths]
@@ -129,8 +128,6 @@ def _find_near_copies(data: ImageData, remarks: list[Remark], console: Console) 
 
 def _count_classes(data: ImageData) -> list[ClassRow]:
     import numpy as np
-
-    from training.errors import printable
 
     counts = [np.bincount(part.labels, minlength=len(data.classes)) for part in (data.train, data.val, data.test)]
     numbers = zip(*(count.tolist() for count in counts), strict=True)

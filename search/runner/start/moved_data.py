@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ledger.events import DataMoved, Dataset
+from ledger.folder import SweepFolder
 from ledger.formatting import plural
 from ledger.record import SweepRecord
 from spaces.load import change_recipe
@@ -15,9 +15,6 @@ from training.contract.specs import Data
 from training.data.files.away import PLACES, find_missing
 from training.errors import UserError, printable
 from training.process.text_files import unpack
-
-if TYPE_CHECKING:
-    from ledger.folder import SweepFolder
 
 NAMED = 3  # files of each change that a refusal names
 
