@@ -44,11 +44,8 @@ def recorded_inputs(head: nn.Module) -> Iterator[list[torch.Tensor]]:
     def record(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
         inputs.append(given[0].flatten(2).mean(2) if given[0].dim() > 2 else given[0])
 
-    handle = (head[0] if isinstance(head, nn.ModuleList) else head).register_forward_pre_hook(record)
-    try:
+    with (head[0] if isinstance(head, nn.ModuleList) else head).register_forward_pre_hook(record):
         yield inputs
-    finally:
-        handle.remove()
 
 
 def start_head(classifier: Classifier, part: ImagePart, workers: int) -> None:

@@ -44,7 +44,7 @@ class Draft:
     @property
     def keeps_statistics(self) -> bool:
         """Whether BatchNorm keeps the statistics of the pretraining: few images or epochs do not give better ones."""
-        return self.has_batch_norm and self.is_pretrained and (self.data.train_images < FEW_IMAGES or self.is_short)
+        return self.has_batch_norm and (self.tunes_few or self.is_short)
 
     @property
     def is_pretrained(self) -> bool:
@@ -60,10 +60,14 @@ class Draft:
         return self.is_pretrained and self.epochs < FEWEST_EPOCHS_WITH_CROPS
 
     @property
+    def tunes_few(self) -> bool:
+        """Whether pretrained weights are fine-tuned on few images."""
+        return self.is_pretrained and self.data.train_images < FEW_IMAGES
+
+    @property
     def level(self) -> int:
         """How many techniques are searched; at most those of `good` where trainings are short, as images are few."""
-        has_few_steps = self.is_pretrained and self.data.train_images < FEW_IMAGES
-        return min(self.preset.level, 1) if has_few_steps else self.preset.level
+        return min(self.preset.level, 1) if self.tunes_few else self.preset.level
 
     @property
     def is_imbalanced(self) -> bool:
@@ -177,7 +181,12 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
 
 
 def _rates(draft: Draft) -> tuple[float, float]:
-    """Return the learning rates of AdamW: pretrained weights need small ones, above all without BatchNorm."""
+    """Return the learning rates of AdamW: pretrained weights need small ones, above all without BatchNorm.
+
+    So do few images that a training sees ten times and more (docs/benchmarks.md, "Minutes").
+    """
     if not draft.is_pretrained:
         return 3e-4, 3e-2
-    return (3e-4, 1.2e-3) if draft.has_batch_norm else (3e-5, 1e-3)  # 1.6e-3 undoes the probe
+    if not draft.has_batch_norm:
+        return 3e-5, 1e-3
+    return (3e-4, 1.2e-3) if draft.is_short or not draft.tunes_few else (2e-4, 8e-4)  # 1.6e-3 undoes the probe

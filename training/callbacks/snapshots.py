@@ -30,9 +30,7 @@ class SnapshotKeeper(pl.Callback):
         self.members = [[value.to(module.device) for value in member] for member in self.members]
         self.seen = trainer.global_step
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
         step, before = trainer.global_step, self.seen
         self.seen = step
         if step != before and step in self.steps:

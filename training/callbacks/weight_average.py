@@ -54,9 +54,7 @@ class WeightAverage(pl.Callback):
             self._swap()
 
     @torch.no_grad()
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: object, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
         step, before = trainer.global_step, self.seen
         self.seen = step
         if step == before or not (share := self.share(step)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from training.contract.view import RecipeView
 from training.distributed.rank import ALONE, Rank
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins import Precision
     from torch import nn
 
-T = TypeVar("T")
 
 # The parameters that train, and the modules without any parameter that trains.
 UnfreezeStep = tuple[set["nn.Parameter"], list["nn.Module"]]
@@ -204,8 +203,11 @@ class TrainingSetup:
 
     def replace_parameters(self, new: dict[nn.Parameter, nn.Parameter]) -> None:
         """Replace stored references to parameters after these have been replaced in the model."""
-        _replace_keys(self.lr_shares or {}, new)
-        _replace_keys(self.pulls or {}, new)
+        tables: list[dict[nn.Parameter, Any]] = [self.lr_shares or {}, self.pulls or {}]
+        for values in tables:
+            replaced = {new[parameter]: value for parameter, value in values.items()}
+            values.clear()
+            values.update(replaced)
         for chosen in (
             self.undecayed or set(),
             self.zero_matrices or set(),
@@ -220,9 +222,3 @@ class TrainingSetup:
         if taken := arguments.keys() & self.trainer.keys():
             raise ValueError(f"two techniques set the Trainer's {', '.join(sorted(taken))}")
         self.trainer.update(arguments)
-
-
-def _replace_keys(values: dict[nn.Parameter, T], new: dict[nn.Parameter, nn.Parameter]) -> None:
-    replaced = {new[parameter]: value for parameter, value in values.items()}
-    values.clear()
-    values.update(replaced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -21,7 +22,8 @@ KEYS = (
     *("state_dict", "model", "model_state_dict", "model_state", "net", "network", "module", "weights", "params"),
     *("state_dict_ema", "model_ema", "ema_state_dict", "ema", "teacher", "student"),
 )
-WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # torch puts them anywhere in a name
+# torch puts them anywhere in a name
+WRAPPERS = re.compile(r"(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 DEPTH = 4  # of keys in keys, and of names in front of a model's own
 
 
@@ -57,7 +59,7 @@ def _find_state(state: object) -> State:
         state = next((value for value in values if isinstance(value, Mapping)), None) or state
     if not isinstance(state, Mapping):
         raise ValueError(f"it holds a {type(state).__name__}, not a state dict")
-    tensors = {_unwrap(str(name)): value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    tensors = {WRAPPERS.sub("", str(name)): value for name, value in state.items() if isinstance(value, torch.Tensor)}
     if not tensors:
         raise ValueError("it holds no tensors")
     return tensors
@@ -104,12 +106,6 @@ def _describe(path: Path, error: Exception) -> str:
         return "it holds Python objects, such as a whole model: save model.state_dict() alone"
     reason = (first_line(error) or type(error).__name__).rpartition("header: ")[2].split(". ")[0].rstrip(".")
     return f"it is cut off or of another kind, with {path.stat().st_size:,} bytes: {reason}"
-
-
-def _unwrap(name: str) -> str:
-    for wrapper in WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
 
 
 def match_names(weights: State, wanted: Collection[str]) -> State:

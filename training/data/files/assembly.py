@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,27 +28,27 @@ def assemble(spec: FileData, listings: dict[str, Listing], groups: Mapping[str, 
 
     `groups` has the group of each file, if there are some: none is divided.
     """
-    left_out: dict[str, str] = {}
-    if spec.skip_unreadable:
-        paths = [path for files in listings.values() for paths in files.values() for path in paths]
-        left_out = find_unreadable(paths, whole=True)  # a header does not show that the pixels are cut
+    paths = (path for files in listings.values() for paths in files.values() for path in paths)
+    if left_out := find_left_out(spec, paths):
         listings = {
             part: {name: [path for path in paths if path not in left_out] for name, paths in files.items()}
             for part, files in listings.items()
         }
-    log_left_out(left_out)
     check_sizes(spec, listings)
     pairs = {part: [(name, path) for name in sorted(files) for path in files[name]] for part, files in listings.items()}
     labelled = {part: ([name for name, _ in of], ImageFiles([path for _, path in of])) for part, of in pairs.items()}
     return replace(split_off(labelled, spec, groups), left_out=tuple(left_out))
 
 
-def log_left_out(left_out: dict[str, str]) -> None:
-    """Log the first five skipped files with their reasons, and the number of others."""
+def find_left_out(spec: FileData, paths: Iterable[str]) -> dict[str, str]:
+    """Return the files that the data skips. Log the first five with their reasons, and the number of others."""
+    # A header does not show that the pixels are cut.
+    left_out = find_unreadable(list(paths), whole=True) if spec.skip_unreadable else {}
     for path, reason in list(left_out.items())[:5]:
         logger.warning("Left out %s: it cannot be read (%s).", printable(path), reason)
     if len(left_out) > 5:
         logger.warning("Left out %d more, which cannot be read either.", len(left_out) - 5)
+    return left_out
 
 
 def check_sizes(spec: Data, listings: dict[str, Listing]) -> None:

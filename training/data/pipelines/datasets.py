@@ -101,13 +101,9 @@ def _compose(recipe: Recipe, side: int) -> list[A.Compose]:
 
 def _change(change: v2.Transform, image: np.ndarray, seed: int) -> np.ndarray:
     """Apply a torchvision transform, which uses torch's global generator, and restore that generator's state."""
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
-    try:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         return np.asarray(change(Image.fromarray(image)))
-    finally:
-        generator.set_state(before)
 
 
 def keep_batch(batch: T) -> T:

@@ -125,7 +125,8 @@ def _refuse_parts_as_classes(spec: ImageFolder, root: str, folders: list[str]) -
     parts = [name for name in folders if name_part(name)]
     if parts == folders and "train" not in map(name_part, parts):
         spec.refuse(f"it has {' and '.join(folders)}, but no train with classes in it", "Add root/train/<class>.")
-    if misspelt := _find_misspelt_parts(root, folders):
+    misspelt = [name for name in folders if not name_part(name)]  # such as `trian`
+    if all(_resembles_part(name) and list_subfolders(os.path.join(root, name)) for name in folders) and misspelt:
         spec.refuse(
             f"it has {' and '.join(folders)}, which look like parts of the data, and {misspelt[0]} is none",
             "Name the parts train, val and test.",
@@ -141,13 +142,6 @@ def _refuse_parts_as_classes(spec: ImageFolder, root: str, folders: list[str]) -
             f"its folders {' and '.join(map(repr, parts))} look like parts of the data, not like classes",
             f"{_LAYOUT}, rename the classes that have such names, or list the images in a manifest.",
         )
-
-
-def _find_misspelt_parts(root: str, folders: list[str]) -> list[str]:
-    """Return the folders whose names are misspelt parts, such as `trian`; empty unless all folders can be parts."""
-    misspelt = [name for name in folders if not name_part(name)]
-    can_be_parts = all(_resembles_part(name) and list_subfolders(os.path.join(root, name)) for name in folders)
-    return misspelt if can_be_parts else []
 
 
 def _resembles_part(name: str) -> bool:

@@ -39,15 +39,11 @@ class Manifest(FileData):
 
     def load(self) -> ImageData:
         """List the images, and split them if the table has no split; groups are not divided."""
-        from training.data.files.assembly import log_left_out, remark_unlabelled, split_off
-        from training.data.files.check import find_unreadable
+        from training.data.files.assembly import find_left_out, remark_unlabelled, split_off
 
         rows, unlabelled = _read(self)
-        left_out: dict[str, str] = {}
-        if self.skip_unreadable:
-            left_out = find_unreadable([row.path for row in rows], whole=True)
-            log_left_out(left_out)
-            rows = [row for row in rows if row.path not in left_out]
+        left_out = find_left_out(self, (row.path for row in rows))
+        rows = [row for row in rows if row.path not in left_out]
         parts = {part: [row for row in rows if row.split == part] for part in PARTS}
         if not any(row.split for row in rows):
             parts |= _split(self, rows, self.missing([]))

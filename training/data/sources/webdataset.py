@@ -7,7 +7,8 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Self
 
 from pydantic import Field
@@ -66,7 +67,7 @@ def _read(spec: WebDataset, file: str) -> Iterator[Sample]:
             count += 1
     except _Unpaired:
         groups = _list_groups(spec, file, _last_dot)
-        if any(sorted(map(_is_label, names)) != [False, True] for names in groups.values()):
+        if any(sorted(map(_is_label, names)) != [False, True] for _, names in groups):
             _refuse_unpaired(spec, file)
         # If the last dot pairs all files, the samples so far are the same by both rules.
         yield from islice(_read_samples(spec, file, _last_dot), count, None)
@@ -111,45 +112,36 @@ def _list_files(spec: WebDataset, file: str) -> Iterator[tuple[str, str, Callabl
 
 
 def _read_samples(spec: WebDataset, file: str, stem: Callable[[str], str]) -> Iterator[Sample]:
-    key, found = "", dict[bool, bytes]()  # the label and the image of a sample
-    for folder, name, content in _list_files(spec, file):
-        if _is_label(name) and stem(name) + _LABEL != name:
-            continue  # by the first dot, `7.mask.cls` is another file of sample 7
-        if f"{folder}/{stem(name)}" != key:
-            yield from _pair(spec, file, key, found)
-            key, found = f"{folder}/{stem(name)}", {}
-        if _is_label(name) in found:
+    files = (
+        (f"{folder}/{stem(name)}", _is_label(name), content)
+        for folder, name, content in _list_files(spec, file)
+        # By the first dot, `7.mask.cls` is another file of sample 7.
+        if not _is_label(name) or stem(name) + _LABEL == name
+    )
+    for key, sample in groupby(files, itemgetter(0)):
+        found = dict[bool, bytes]()  # the label and the image of a sample
+        for _, is_label, content in sample:
+            if is_label in found:
+                raise _Unpaired
+            found[is_label] = content()
+        if len(found) != 2:
             raise _Unpaired
-        found[_is_label(name)] = content()
-    yield from _pair(spec, file, key, found)
+        label = _read_label(found[True])
+        if not label:
+            name = printable(key.lstrip("/"))
+            spec.refuse(f"{name}{_LABEL} in {printable(file)} is empty", "Write the class into it.")
+        yield found[False], label
 
 
-def _pair(spec: WebDataset, file: str, key: str, found: dict[bool, bytes]) -> Iterator[Sample]:
-    if not found:
-        return
-    if len(found) != 2:
-        raise _Unpaired
-    label = _read_label(found[True])
-    if not label:
-        name = printable(key.lstrip("/"))
-        spec.refuse(f"{name}{_LABEL} in {printable(file)} is empty", "Write the class into it.")
-    yield found[False], label
-
-
-def _list_groups(spec: WebDataset, file: str, stem: Callable[[str], str]) -> dict[tuple[int, str], list[str]]:
-    """Return the names of the files beside each other that belong together, by their number and stem."""
-    groups: dict[tuple[int, str], list[str]] = {}
-    before = ""
-    for folder, name, _ in _list_files(spec, file):
-        key = f"{folder}/{stem(name)}"
-        groups.setdefault((len(groups) - (key == before), key), []).append(name)
-        before = key
-    return groups
+def _list_groups(spec: WebDataset, file: str, stem: Callable[[str], str]) -> list[tuple[str, list[str]]]:
+    """Return the names of the files beside each other that belong together, by their stem."""
+    files = ((f"{folder}/{stem(name)}", name) for folder, name, _ in _list_files(spec, file))
+    return [(key, [name for _, name in group]) for key, group in groupby(files, itemgetter(0))]
 
 
 def _refuse_unpaired(spec: WebDataset, file: str) -> NoReturn:
     key, names, images, labels = "", list[str](), list[str](), list[str]()
-    for (_, key), names in _list_groups(spec, file, _first_dot).items():  # noqa: B007
+    for key, names in _list_groups(spec, file, _first_dot):  # noqa: B007
         labels = [name for name in names if name == f"{_first_dot(name)}{_LABEL}"]
         images = [name for name in names if not _is_label(name)]
         if (len(images), len(labels)) not in ((1, 1), (0, 0)):

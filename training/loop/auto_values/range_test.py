@@ -57,9 +57,7 @@ class RangeTest(pl.Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.before: tuple[torch.Tensor | float, int] = (0.0, 0)
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, index: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: object) -> None:
         for group, share in zip(trainer.optimizers[0].param_groups, self.shares, strict=True):
             group["lr"] = share * self.lrs[trainer.global_step]
 
