@@ -124,6 +124,7 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         crop = {"name": "padded", "padding": Uniform(0.05, 0.25)}
         policy = {"policy": "affine_colour", "probability": Uniform(0.2, 1.0)}
     unfreeze = tuple(map(draft.describe_level, draft.levels))
+    has_many_steps = not (draft.is_short or draft.tunes_few)
     smoothing, dropout, loss = HELD["label_smoothing"], HELD["head_dropout"], EQUAL_CLASSES
     if draft.level:
         loss = Choice(({"name": "cross_entropy"}, {"name": "logit_adjusted", "tau": Uniform(0.3, 1.5)}))
@@ -131,13 +132,13 @@ def _list_techniques(draft: Draft) -> dict[str, tuple[int, Tree]]:
         dropout = Choice(({"rate": 0.0}, {"rate": Uniform(0.1, 0.5)}))
     techniques: dict[str, tuple[int, Tree]] = {
         "unfreeze": (0, Choice(unfreeze) if len(unfreeze) > 1 else unfreeze[0]),
-        "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.level and not draft.is_short else "auto"}),
+        "linear_probe": (0, {"c": Choice(("off", "auto")) if draft.level and has_many_steps else "auto"}),
         "gradient_clipping": (0, {"value": 1.0}),  # without it, the rate that is best for one set spoils another
         "head_dropout": (0, dropout),
         "random_crop": (1 if draft.is_short else 0, Choice(({"name": "none"}, crop))),
         "flip": (0, {"probability": Choice((0.0, 0.5))}),
         "augmentation": (1, Choice(({"policy": "none"}, policy))),
-        "mixup": (1, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
+        "mixup": (2 if draft.tunes_few else 1, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
         "cutmix": (2, Choice(({"alpha": 0.0}, {"alpha": LogUniform(0.1, 1.0)}))),
         "random_erasing": (2, Choice(({"probability": 0.0}, {"probability": Uniform(0.1, 0.5)}))),
         "label_smoothing": (0 if draft.is_pretrained else 1, smoothing),

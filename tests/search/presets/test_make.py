@@ -145,7 +145,7 @@ def test_less_time_means_smaller_images_then_cheaper_levels_and_fewer_techniques
     baseline, unfreeze = space.baselines()[0], space.recipe["unfreeze"]
     assert (baseline.preprocessing.image_size, baseline.epochs) == (side, epochs)
     assert [option["level"] for option in getattr(unfreeze, "options", [unfreeze])] == levels
-    assert ("mixup" in space.recipe) == techniques
+    assert ("augmentation" in space.recipe) == techniques
     assert baseline.unfreeze.level == levels[-1]
     named = make_preset("good", ["data.root=photos", "preprocessing.image_size=112", "epochs=4"], seconds=500).space
     assert (named.baselines()[0].preprocessing.image_size, named.baselines()[0].epochs) == (112, 4)
