@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.folder import SweepFolder
 from ledger.record import SweepRecord
-from spaces.parameters.domains import Tree, find_parameters
+from spaces.parameters.domains import Choice, Tree, find_parameters
 from spaces.space import Space
 from training.errors import UserError
 from training.recipe import Recipe, read_recipe
@@ -18,7 +18,7 @@ MOST_OF_ALL = 4  # recipes of all sweeps: where those mislead, more would cost t
 
 
 def collect_warm_starts(space: Space, sweeps: Sequence[SweepFolder], are_all: bool) -> list[tuple[str, Recipe]]:
-    """Return the best completed recipes that lie in this space, with their sweeps: the best of each, then each second one.
+    """Return the best completed recipes that lie in this space, with their sweeps: the best of each, then the second of each.
 
     With `are_all` a sweep may have none; there are no baselines, and the backbone of a recipe is that of its sweep.
     """
@@ -49,6 +49,10 @@ def _carry_over(space: Space, recipe: Recipe, is_one_of_all: bool) -> Recipe | N
 
 
 def _fill(tree: Tree, value: Any) -> Any:
+    if isinstance(tree, Choice) and isinstance(value, dict):
+        # What no option names is as in each recipe of the space; the value may be what `auto` was on another machine.
+        named = {name for option in tree.options if isinstance(option, dict) for name in option}
+        return {name: part for name, part in value.items() if name in named}
     if not isinstance(tree, dict):
         return value
     return {name: _fill(part, value[name]) if any(find_parameters(part)) else part for name, part in tree.items()}

@@ -182,12 +182,7 @@ def _describe_search(draft: Draft) -> dict[str, Tree]:
 
 
 def _rates(draft: Draft) -> tuple[float, float]:
-    """Return the learning rates of AdamW: pretrained weights need small ones, above all without BatchNorm.
-
-    So do few images that a training sees ten times and more (docs/benchmarks.md, "Minutes").
-    """
+    """Return the learning rates of AdamW: pretrained weights need small ones, above all without BatchNorm."""
     if not draft.is_pretrained:
         return 3e-4, 3e-2
-    if not draft.has_batch_norm:
-        return 3e-5, 1e-3
-    return (3e-4, 1.2e-3) if draft.is_short or not draft.tunes_few else (2e-4, 8e-4)  # 1.6e-3 undoes the probe
+    return (3e-4, 1.2e-3) if draft.has_batch_norm else (3e-5, 1e-3)  # 1.6e-3 undoes the probe

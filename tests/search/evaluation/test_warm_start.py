@@ -18,14 +18,19 @@ from training.errors import UserError
 from training.loop.epoch_report import Report
 
 
+def with_backend(recipe, backend):
+    return recipe.model_copy(update={"augmentation": recipe.augmentation.model_copy(update={"backend": backend})})
+
+
 @pytest.fixture
 def storage(tmp_path):
+    """Three sweeps, on a machine where the backend `auto` is `tensor`."""
     for written, (name, *changes) in enumerate((("old",), ("new",), ("other", "backbone.name=resnet18"))):
         folder = SweepFolder(tmp_path / name)
         space = load_space("quick", ["search.trials=8", "epochs=1", "search.scheduler={name: none}", *changes])
         create_folder(folder, make_header(name, "1", space, Settings()), WarmStart(recipes=()))
         ledger = Ledger(folder.ledger)
-        controller = Controller(space, ledger, seed=written)
+        controller = Controller(space, ledger, seed=written, resolve=lambda recipe: with_backend(recipe, "tensor"))
         while (trial := controller.next_trial()) is not None:
             score = 0.9 if name == "old" and trial.number == 1 else trial.number / 10  # a baseline is its best
             controller.report(trial.number, Report(1, {}, score, 0.01, 1, [], 0.0))
@@ -41,7 +46,8 @@ def begin(storage, *named, **more):
 def list_best(storage, name):
     """Return the recipes of a sweep as the space of `begin` has them, the best first."""
     ranked = SweepRecord.open(SweepFolder(storage / name)).trials.ranked()
-    return [trial.recipe.model_copy(update={"epochs": load_space("quick").recipe["epochs"]}) for trial in ranked]
+    epochs = load_space("quick").recipe["epochs"]
+    return [with_backend(trial.recipe.model_copy(update={"epochs": epochs}), "auto") for trial in ranked]
 
 
 def test_it_begins_with_the_best_of_each_named_sweep_then_with_the_second_of_each(storage):

@@ -1,6 +1,5 @@
 """The rules of the presets: what each choice follows from."""
 
-import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +21,7 @@ from search.presets.rules import (
 )
 from search.presets.space_text import Draft, write_space
 from spaces.load import load_space, parse_space
-from spaces.parameters.domains import Choice, LogUniform, find_parameters
+from spaces.parameters.domains import Choice, find_parameters
 from training.contract.specs import Backbone
 from training.data.sources.image_folder import ImageFolder
 from training.process.resources import Resources
@@ -158,24 +157,6 @@ def test_the_few_steps_that_few_images_get_from_pretrained_weights_have_the_tech
     assert isinstance(spaces[1].recipe["optimizer"], Choice) is more
     assert ("mixup" in good) is more
     assert more or spaces[0].recipe["linear_probe"] == {"c": "auto"}
-
-
-@pytest.mark.parametrize(
-    ("data", "epochs", "has_batch_norm", "rates"),
-    [
-        (SMALL, 10, True, (2e-4, 8e-4)),
-        (SMALL, 9, True, (3e-4, 1.2e-3)),
-        (LARGE, 10, True, (3e-4, 1.2e-3)),
-        (SMALL, 10, False, (3e-5, 1e-3)),
-    ],
-)
-def test_few_images_that_a_training_sees_often_need_lower_rates_and_batch_norm_allows_higher_ones(
-    data, epochs, has_batch_norm, rates
-):
-    draft = choose("fast", data, backbone=Backbone(name="resnet18"), has_batch_norm=has_batch_norm)
-    space = parse_space(write_space(replace(draft, epochs=epochs), []), "made.yaml")
-    assert space.recipe["optimizer"]["lr"] == LogUniform(*rates)
-    assert space.baselines()[0].optimizer.lr == pytest.approx(math.sqrt(math.prod(rates)), rel=0.02)
 
 
 @pytest.mark.parametrize("epochs", [4, 20])
