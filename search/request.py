@@ -80,8 +80,9 @@ def read_request(options: SweepOptions, say: Callable[[str], object] = lambda se
     check_backbones(loaded.recipe)
     loaded, notes = leave_out_noise(loaded)
     found = collect_warm_starts(loaded, earlier, are_all)
-    if found:
-        notes.append(f"Begins with the best recipes of {', '.join(dict.fromkeys(sweep for sweep, _ in found))}.")
+    if named:
+        origins = ", ".join(dict.fromkeys(sweep for sweep, _ in found)) or "no sweep: none here has one for this space"
+        notes.append(f"Begins with the best recipes of {origins}.")
     reasons, text = (made.notes, made.text) if made else ([], "")
     warm_starts = tuple(recipe for _, recipe in found)
     return SweepRequest(options, loaded, [*reasons, *notes], settings, home, warm_starts, text, began)

@@ -58,20 +58,10 @@ def check_examples(name: str) -> None:
             raise UserError(f"with the example {example}, apply changes nothing in the set-up.")
     for field, info in technique_class.model_fields.items():
         for value in info.examples or ():
-            if problem := _find_illegal(name, field, value, technique_class):
-                raise UserError(f"no example takes {field}={value!r}, an example of the field: {problem}")
-
-
-def _find_illegal(name: str, field: str, value: object, technique_class: type[Technique]) -> str | None:
-    problem = None
-    for values in _examples(technique_class):
-        try:
-            read_recipe({**values, name: {**values[name], field: value}})
-        except UserError as error:
-            problem = str(error)
-        else:
-            return None
-    return problem
+            tried = ({**values, name: {**values[name], field: value}} for values in _examples(technique_class))
+            problems = [small_trainings.find_problem(values) for values in tried]
+            if None not in problems:
+                raise UserError(f"no example takes {field}={value!r}, an example of the field: {problems[-1]}")
 
 
 def check_combinations(name: str) -> None:

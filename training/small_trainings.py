@@ -73,11 +73,16 @@ def vary_field(name: str, field: str, part_class: type[Part], start: Values) -> 
 
 
 def is_legal(values: Values) -> bool:
+    return find_problem(values) is None
+
+
+def find_problem(values: Values) -> str | None:
+    """Return why a recipe is refused; None if it is legal."""
     try:
         read_recipe(values)
-    except UserError:
-        return False
-    return True
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def train_briefly(recipe: Recipe, folder: Path, on_report: Callable[[Report], bool] = lambda report: True) -> Outcome:

@@ -29,13 +29,14 @@ def collect_warm_starts(space: Space, sweeps: Sequence[SweepFolder], are_all: bo
 
 def _list_best(space: Space, sweep: SweepRecord, is_one_of_all: bool) -> list[tuple[str, Recipe]]:
     completed = [trial.recipe for trial in sweep.trials.ranked() if trial.state == "completed"]
-    best = [(sweep.name, moved) for recipe in completed if (moved := _carry_over(space, recipe, is_one_of_all))]
+    carried = (_carry_over(space, recipe, is_one_of_all) for recipe in completed)
+    best = [(sweep.name, recipe) for recipe in islice(filter(None, carried), RECIPES_PER_SWEEP)]
     if not best and not is_one_of_all:
         raise UserError(
             f"--warm-start={sweep.name}: none of its {len(completed)} completed trials lies in this space. "
             "Widen the space, or leave that sweep out."
         )
-    return best[:RECIPES_PER_SWEEP]
+    return best
 
 
 def _carry_over(space: Space, recipe: Recipe, is_one_of_all: bool) -> Recipe | None:

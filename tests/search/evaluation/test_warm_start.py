@@ -67,7 +67,8 @@ def test_of_all_sweeps_those_with_the_same_backbone_count_from_the_latest_on_wit
 def test_all_may_be_none(tmp_path):
     request = begin(tmp_path / "empty", "all")
     assert request.warm_starts == ()
-    assert not [note for note in request.notes if "Begins" in note]
+    assert request.notes[-1] == "Begins with the best recipes of no sweep: none here has one for this space."
+    assert not [note for note in begin(tmp_path / "empty").notes if "Begins" in note]
 
 
 def test_a_damaged_sweep_is_refused_also_as_one_of_all(storage):
