@@ -20,10 +20,6 @@ Fact = str | float | None  # of a trial; a float may be whole, or a truth value
 Table = Literal["frame", "rows", "pages", "listed"]
 
 
-def _format(value: object) -> str:
-    return format_digits(value, 4) if isinstance(value, float) else str(value)
-
-
 @dataclass(frozen=True)
 class TrialColumn:
     """A fact about each trial, None where it is not known.
@@ -37,13 +33,9 @@ class TrialColumn:
     value: Callable[[Trial], Fact]
     title: str = ""
     unit: str = ""
-    text: Callable[[Any], str] = _format
+    text: Callable[[Any], str] = lambda value: format_digits(value, 4) if isinstance(value, float) else str(value)
     row: str = ""
     tables: tuple[Table, ...] = get_args(Table)
-
-    @property
-    def row_name(self) -> str:
-        return self.row or self.name
 
     @property
     def label(self) -> str:

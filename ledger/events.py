@@ -175,10 +175,6 @@ class EpochReported(TrialEvent):
     worker_seconds: float | None = Field(None, description="Time since the worker began or resumed the trial.")
     host: str = Field("", description="Machine of the worker; empty before this field was there.")
 
-    def measured(self) -> dict[str, float]:
-        """Return the metrics that this machine could measure."""
-        return {name: value for name, value in self.metrics.items() if value is not None}
-
 
 class TrialResumed(TrialEvent):
     """An interrupted trial continues from its last checkpoint."""

@@ -34,7 +34,7 @@ OURS_INSIDE = {
     "trials": re.compile(r"\d{4,}"),
     "ray": re.compile(r"\d{8}-\d{6}.*"),
     "requests": re.compile(r"\.[0-9a-f]+|\d+-[0-9a-f]+\.(json|unreadable)"),
-    "final": re.compile(TRAINING),
+    "final": re.compile(rf"[\da-f-]{{36}}|{TRAINING}"),
 }
 
 

@@ -45,17 +45,14 @@ def run(options: SweepOptions) -> Result:
         KeyboardInterrupt: Ctrl-C came before the first trial, or twice.
     """
     console = options.console or make_console()
+    _fetch_lost(options)
     display, request = _read(options, console)
     space, settings, home, name = request.space, request.settings, request.storage, options.name
     check_store(settings.tracking_uri, settings.experiment)
     from ledger.folder import new_folder, open_folder
-    from search.copies.place import fetch_sweep, has_sweep
 
-    if options.or_resume and name is not None:
-        if settings.copy_to and not (home / name).exists() and has_sweep("--copy-to", settings.copy_to, name):
-            fetch_sweep(settings.copy_to, home / name, "--copy-to")  # the machine that had its folder is lost
-        if (home / name).exists():
-            return _resume_same(open_folder(home, name), request, console)
+    if options.or_resume and name is not None and (home / name).exists():
+        return _resume_same(open_folder(home, name), request, console)
     folder = new_folder(home, name, space.name)
     from ledger.events import WarmStart
     from search.runner.sweep import run_sweep
@@ -86,8 +83,9 @@ def check(options: SweepOptions) -> Iterator[Check]:
 def resume(options: ResumeOptions) -> Result:
     """Continue an interrupted sweep, on other machines or with another MLflow store if the arguments name them.
 
-    An argument that is left out keeps its earlier value. `address="local"` continues on this machine. `copy` is the URI
-    that the sweep was copied to, for a machine that does not have its folder; the copy goes on there.
+    A place that is left out stays as it was, and without `time_budget` the time has no limit. `address="local"` continues
+    on this machine. `copy` is the URI that the sweep was copied to, for a machine that does not have its folder; the copy
+    goes on there.
     `overrides`, such as `["data.root=NEW/FOLDER"]`, names the new place of images that moved.
     `plugins` gives the files of own techniques again, unchanged: the sweep records a hash of them and no code.
 
@@ -137,6 +135,20 @@ def open(options: ReadOptions) -> Result:
     return Result(record, record.state, 0, console, uri)
 
 
+def _fetch_lost(options: SweepOptions) -> None:
+    """Get the sweep to continue from its copy, where the machine that had its folder is lost."""
+    if not (options.or_resume and options.name is not None and options.copy_to is not None):
+        return
+    from search.copies.place import check_uri, fetch_sweep, has_sweep
+
+    uri, folder = (
+        check_uri("--copy-to", options.copy_to),
+        Path(options.storage).absolute() / check_name(options.name, "--name"),
+    )
+    if not folder.exists() and has_sweep("--copy-to", uri, options.name):
+        fetch_sweep(uri, folder, "--copy-to")
+
+
 def _read(options: SweepOptions, console: Console) -> tuple[SweepDisplay, SweepRequest]:
     load_plugins(options.plugins)
     from search.display.sweep_display import SweepDisplay
@@ -160,7 +172,7 @@ def _resume_same(folder: SweepFolder, request: SweepRequest, console: Console) -
                 "was started, or another --name."
             )
     if record.is_done and record.is_delivered:
-        return Result(record, "completed", 0, console)
+        return Result(record, "completed", 0, console, had_ended=True)
     names = (*PLACING, "tracking_uri", "copy_to")
     changes = {name: value for name in names if (value := getattr(settings, name)) not in (None, "")}
     changes["address"] = settings.address
@@ -203,4 +215,5 @@ def _result(end: SweepEnd, console: Console, page: Path | None) -> Result:
         from search.evaluation.report import attach_page
 
         attach_page(end.record, page, SweepDisplay(console).line)
-    return Result(end.record, end.state, end.undelivered, console, None, end.seconds_left, end.capacity)
+    facts = end.seconds_left, end.capacity, end.had_ended
+    return Result(end.record, end.state, end.undelivered, console, None, *facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -149,11 +150,11 @@ def read_source(
     the usual preset.
     """
     values = list(overrides or [])
-    if space and Path(space).expanduser().is_dir():
+    if space and os.path.isdir(os.path.expanduser(space)):
         from spaces.load import bundled_names
 
         if str(space) not in bundled_names():
-            space, preset = f"data.root={space}", preset or "good"
+            space, preset = f"data.root={json.dumps(str(space), ensure_ascii=False)}", preset or "good"  # "photos #2"
     if preset is None:
         if space is None:
             raise UserError(

@@ -38,6 +38,7 @@ class Result:
         store: The MLflow store that it was read from, if it is not that of its settings.
         seconds_left: What is left of a time budget for the last trainings, on all images but the test split.
         capacity: Where these may run; None if there are none.
+        had_ended: Whether nothing was left to train, so that the model of the earlier end stays.
     """
 
     record: SweepRecord
@@ -47,6 +48,7 @@ class Result:
     store: str | None = None
     seconds_left: float | None = None
     capacity: Capacity | None = None
+    had_ended: bool = False
 
     def __repr__(self) -> str:
         return f"Result({self.name!r}, {self.state}, {len(self.trials)} trials)"
@@ -123,7 +125,7 @@ class Result:
         from search.evaluation.trial_export import export_trial, find_headline
 
         headline = headline or (find_headline(self.record, self.best) if self.best else None)
-        goes_on = self.state != "interrupted"  # else the model of an earlier end stays
+        goes_on = self.state != "interrupted" and not self.had_ended  # else the model of an earlier end stays
         exported = export_trial(self.record, None, None, headline=headline, replaces_last=goes_on)
         self.console.print(exported.sentence, markup=False)
         seconds, self.seconds_left = self.seconds_left, None

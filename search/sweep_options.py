@@ -203,7 +203,7 @@ class SweepOptions(DriverOptions):
 
 @dataclass(frozen=True)
 class ResumeOptions(DriverOptions):
-    """The options of a sweep that continues; without them, it keeps its settings."""
+    """The options of a sweep that continues; without them, it keeps its settings, but for the time budget."""
 
     name: Annotated[str, NAME]
     trials: Annotated[

@@ -75,6 +75,8 @@ def compute_head_inputs(classifier: Classifier, part: ImagePart, workers: int) -
     """Return what the head gets for each image, float32 (N, features); the stored features of level `last` where possible."""
     recipe, device = classifier.recipe.without("evaluation_size"), classifier.plan.device
     model = copy.deepcopy(classifier.model).to(device).train()
+    if recipe.precision.mode == "64-true":  # the images are not
+        model.float()
     for module in set_level(model, "last")[1]:
         module.eval()
     with recorded_inputs(head_of(model)) as inputs:
@@ -117,7 +119,7 @@ def _one_thread() -> Iterator[None]:
 def choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
     """Return the C with the lowest log loss in a cross-validation: weaker penalties are tried until one is worse.
 
-    The middle one where a class has a single image.
+    Classes with a single image are left out; the middle C where fewer than two are left.
     """
     from sklearn.metrics import log_loss
     from sklearn.model_selection import StratifiedKFold, train_test_split
@@ -126,8 +128,11 @@ def choose_c(features: np.ndarray, labels: np.ndarray, seed: int) -> float:
         chosen = train_test_split(np.arange(len(labels)), train_size=MOST_IMAGES, random_state=seed % 2**32)[0]
         features, labels = features[chosen], labels[chosen]
     classes, counts = np.unique(labels, return_counts=True)
-    if (folds := min(FOLDS, int(counts.min()))) < 2:
+    classes, counts = classes[counts > 1], counts[counts > 1]
+    if len(classes) < 2:
         return PENALTIES[len(PENALTIES) // 2 - 1]
+    is_kept, folds = np.isin(labels, classes), min(FOLDS, int(counts.min()))
+    features, labels = features[is_kept], labels[is_kept]
     parts = list(StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32).split(features, labels))
     fitted = [Regression(features[train], labels[train]) for train, _ in parts]
     best, least = PENALTIES[0], np.inf

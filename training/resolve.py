@@ -61,10 +61,8 @@ def _choose(recipe: Recipe, data: ImageData, device: str) -> tuple[str, str]:
     if as_they_are or fits(size):
         return "tensor", f"{len(images)} images of {kept}×{kept} pixels take {size / 2**20:.0f} MB decoded"
     memory = f"{size / 2**30:.0f} GB"
-    if isinstance(images, ImageFiles) and device == "cuda" and _mostly_jpeg(images) and is_installed("nvidia.dali"):
+    paths = images.paths if isinstance(images, ImageFiles) and device == "cuda" else []
+    jpegs = sum(path.lower().endswith((".jpg", ".jpeg")) for path in paths)
+    if jpegs > MOSTLY * len(images) and is_installed("nvidia.dali"):
         return "dali", f"{memory} of decoded JPEG files are too much to keep; the GPU decodes them each time"
     return "albumentations", f"{memory} of decoded images are too much to keep"
-
-
-def _mostly_jpeg(images: ImageFiles) -> bool:
-    return sum(path.lower().endswith((".jpg", ".jpeg")) for path in images.paths) > MOSTLY * len(images)

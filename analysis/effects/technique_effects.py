@@ -152,7 +152,8 @@ def _describe(design: Design, level: Level, draws: np.ndarray) -> dict[str, obje
 
 def _takes_baseline(design: Design, parameter: SearchParameter) -> np.ndarray:
     """A mask of the trials that have the baseline's choice in a parameter, shape (n,)."""
-    values = design.points[parameter.name]
-    if isinstance(parameter.domain, Interval):
-        return np.isclose(values.to_numpy(dtype=float), design.baseline[parameter.name])
-    return (values == design.baseline[parameter.name]).to_numpy()
+    name = parameter.name
+    if isinstance(parameter.domain, Interval):  # a value that is no number, such as `auto`, is NaN, or has no column
+        numbers = design.points.reindex(columns=[name])[name].to_numpy(dtype=float)
+        return np.isclose(numbers, design.baseline.get(name, np.nan))
+    return (design.points[name] == design.baseline[name]).to_numpy()

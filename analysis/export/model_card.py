@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
     percent_of = partial(format_score, "val_accuracy")
     environment.filters |= {"quote": quote, "fence": _fence, "percent": percent_of, "score": score_of}
     backbone, side, test = summary["backbone"], summary["input_size"][1], summary["test"]
+    half = NORMAL_95 * summary["standard_error"]
     facts = {
         "s": summary,
         "recipe_has_test": recipe.data.split_test,
@@ -41,7 +43,8 @@ def describe(recipe: Recipe, summary: Summary, loading: str | None = None) -> st
         "mean": tuple(summary["mean"]),
         "std": tuple(summary["std"]),
         "colour": tuple(round(255 * level) for level in summary["mean"]),
-        "half": NORMAL_95 * summary["standard_error"],
+        "low": max(summary["score"] - half, 0.0),
+        "high": min(summary["score"] + half, math.inf if summary["metric"] == "val_loss" else 1.0),
         "before": test and test["calibration"]["before"],
         "after": test and test["calibration"]["after"],
     }

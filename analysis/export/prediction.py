@@ -21,7 +21,7 @@ from analysis.export.classifier import ExportedClassifier, load_classifier
 from analysis.export.summary import Form
 from training.data.files.decode import UnreadableImage, read_image
 from training.data.files.listing import EXTENSIONS, find_files
-from training.errors import UserError, printable
+from training.errors import ImageError, UserError, printable
 from training.process.resources import count_cpus
 from training.process.writable import complete_file
 
@@ -121,8 +121,11 @@ def _batches(
     def read(image: tuple[str, str]) -> np.ndarray | str:
         try:
             return classifier.prepare(read_image(image[0], classifier.reduced_side))
-        except UnreadableImage as error:
-            return f"{printable(image[0])} ({error.reason})"
+        except ImageError as error:
+            reason = (
+                error.reason if isinstance(error, UnreadableImage) else "it is away, perhaps with its folder or disk"
+            )
+            return f"{printable(image[0])} ({reason})"
 
     parts = [named[start : start + size] for start in range(0, len(named), size)]
     with ThreadPoolExecutor(count_cpus()) as pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -33,8 +34,7 @@ def list_cautions(sweep: Sweep, lead: Lead) -> list[str]:
         *_warn_of_noise(sweep, lead),
         *_warn_of_best_epochs(sweep),
         *_warn_of_edges(sweep),
-        *_warn_of_few(sweep),
-        *_warn_of_copies(sweep),
+        *_warn_of_counts(sweep),
         *_warn_of_losses(sweep),
     ]
 
@@ -60,6 +60,8 @@ def _warn_of_edges(sweep: Sweep) -> Iterator[str]:
         return
     best = sweep.completed.iloc[0]
     for path, domain in _intervals_of(sweep, best):
+        if not isinstance(best[path], Real):  # such as `auto`, of a baseline
+            continue
         place = scale(domain, best[path])
         is_low = place < 0.5
         if (0 <= place < EDGE or 1 >= place > 1 - EDGE) and _goes_on(domain, is_low, path, best):
@@ -95,15 +97,13 @@ def _goes_on(domain: Interval, is_low: bool, path: str, trial: pd.Series) -> boo
     return slot.problem(end * 1.001**outwards if isinstance(domain, LogUniform) else end + outwards * 1e-6) is None
 
 
-def _warn_of_few(sweep: Sweep) -> Iterator[str]:
+def _warn_of_counts(sweep: Sweep) -> Iterator[str]:
     if (full := len(sweep.completed)) < FEW:
         yield (
             f"Only {plural(full, 'trial')} ran to full length, so intervals are wide. Run more "
             f"(sweep resume {sweep.called} --trials N)."
         )
 
-
-def _warn_of_copies(sweep: Sweep) -> Iterator[str]:
     if count := len(sweep.copies):
         yield (
             f"{plural(count, 'trial')} of {len(sweep.trials)} repeated the recipe and the seed of another one, so "

@@ -29,9 +29,9 @@ def describe_sweep(record: SweepRecord) -> dict[str, object]:
     """
     ranks: list[tuple[int | None, Trial]] = list(enumerate(record.trials.ranked(), start=1))
     ranks += [(None, trial) for trial in record.trials if trial.score is None]
-    columns = list_columns("rows")
+    columns = {column.row or column.name: column for column in list_columns("rows")}
     trials = [
-        {column.row_name: column.value(trial) for column in columns} | {"rank": rank, "recipe": trial.recipe.flat()}
+        {name: column.value(trial) for name, column in columns.items()} | {"rank": rank, "recipe": trial.recipe.flat()}
         for rank, trial in ranks
     ]
     return {

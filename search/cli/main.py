@@ -30,6 +30,8 @@ from training.process.user import complete_user
 # Typer exports only a subclass of this class, which is the base of all errors about options and arguments.
 UsageError: Any = typer.BadParameter.__mro__[1]
 SHOWN = 80  # characters at each end of a very long word
+# Failures that no program can avoid, wherever they come.
+OUTSIDE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
@@ -129,8 +131,9 @@ def _run_command() -> int:
     except Interrupted as end:
         return _say(str(end), end.exit_code)
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            return _say(f"{error.filename}: the name of this file is too long. Shorten it.", 2)
+        if isinstance(error, OSError) and error.errno in OUTSIDE:
+            reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            return _say(f"{reason}. Mend this, then give the command again.", 2)
         cause: BaseException | None = error
         while cause and not isinstance(cause, Interrupted):  # libraries made it of the signal while they were imported
             cause = cause.__context__

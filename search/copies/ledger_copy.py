@@ -29,6 +29,8 @@ class LedgerCopy:
         self.problem = ""  # the last copy's
         self._gone: list[tuple[int, str]] = []  # files of trials to delete, when the ledger's copy has their end
         self._changed, self._is_over = Event(), Event()
+        if folder.preset.exists():  # for the same command again: a preset measures each machine
+            send(place, folder.preset)
         send(place, folder.ledger)
         self._thread = Thread(target=self._go_on, daemon=True)
         self._thread.start()

@@ -174,14 +174,15 @@ def fetch_trial(place: CopyPlace, folder: Path, is_new: bool) -> None:
 
 
 def fetch_sweep(uri: str, path: Path, option: str = "--from") -> None:
-    """Copy the ledger of a sweep from `uri/NAME` to a new folder."""
+    """Copy the ledger of a sweep, and the space of its preset, from `uri/NAME` to a new folder."""
     if path.exists():
         raise UserError(f"{option}={uri}: {path} exists already. Leave {option} out to continue it, or remove it.")
     if not has_sweep(option, uri, path.name):
         raise UserError(f"{option}={uri}: there is no sweep {path.name}. Check the URI and the name.")
     place, partial = CopyPlace(uri).child(path.name), path.with_name(f".{path.name}-fetched")
     partial.mkdir(parents=True, exist_ok=True)
-    place.read("ledger.jsonl", partial / "ledger.jsonl")
+    for name in ("preset.yaml", "ledger.jsonl"):
+        place.read(name, partial / name)
     partial.rename(path)
 
 

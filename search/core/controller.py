@@ -26,7 +26,6 @@ from ledger.events import (
     WarmStart,
 )
 from ledger.file import Ledger
-from ledger.formatting import format_seconds
 from ledger.trials import UNFINISHED, Trial, Trials
 from search.core.asha import Asha, Decision
 from search.core.pace import Pace
@@ -86,6 +85,7 @@ class Controller:
         self.decisions: dict[int, Decision] = {}  # one for each running trial
         self.seconds_left: Callable[[], float] = lambda: math.inf  # for a new trial
         self.pace = Pace(self.trials)
+        self.was_late = False  # whether a draw would not have ended in time; a resume may train it
         self.is_out_of_time = False  # whether nothing that was drawn would end in time
         for event in ledger.events:
             self._fold(event)
@@ -120,8 +120,10 @@ class Controller:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to run."""
-        used_up = len(self.trials) >= self.budget or (self.sampler.is_used_up and not self.added)
-        return used_up and not any(trial.state in UNFINISHED for trial in self.trials)
+        is_used_up = self.sampler.is_used_up and not (self.added or self.was_late)
+        return (is_used_up or len(self.trials) >= self.budget) and not any(
+            trial.state in UNFINISHED for trial in self.trials
+        )
 
     def accept(self, event: AnyRequest) -> None:
         """Record a request of a user; one that the ledger has already, or that cannot be met, is ignored."""
@@ -186,6 +188,7 @@ class Controller:
         for attempt in range(DRAWS):
             asked: tuple[Params, Recipe | UserError] | None = self.sampler.ask(number, self._read_new)
             if asked is None:
+                self.is_out_of_time = self.was_late
                 return None
             params, drawn = asked
             try:
@@ -194,14 +197,16 @@ class Controller:
                 if self.available is not self.space and self.available.encode(drawn) is None:
                     raise UserError("these machines do not support the recipe")
                 left = self.seconds_left()
-                if left < math.inf and (seconds := self.pace.predict(drawn)) and seconds > left:
-                    self.is_out_of_time = attempt + 1 >= TIMED_DRAWS
-                    raise UserError(f"it would train for about {format_seconds(seconds)}, and less time is left")
-                return self._start(number, drawn, params, "sampler")
+                if left == math.inf or (self.pace.predict(drawn) or 0.0) <= left:
+                    return self._start(number, drawn, params, "sampler")
             except UserError as error:
                 self.record(DrawRefused(trial=number, params=params, reason=str(error)))
-                if self.is_out_of_time:
-                    return None
+                continue
+            self.was_late = True
+            self.sampler.tell(number, "infeasible")  # not in the ledger: another driver has its own time
+            if attempt + 1 >= TIMED_DRAWS:
+                self.is_out_of_time = True
+                return None
         raise UserError(
             f"{DRAWS} draws in a row had conflicting techniques, or options that these machines do not support. Remove them "
             "from the space."

@@ -65,8 +65,9 @@ def keep_for_end(trials: Trials, budget: float, left: float, slots: int, shares_
 
 
 def usual_seconds(trial: Trial | None) -> float:
-    """Return the seconds of a trial's training; one where nothing is known."""
-    return (trial.reports[-1].worker_seconds if trial else None) or 1.0
+    """Return the seconds of a trial's training, by all of its workers; one where nothing is known."""
+    seconds = [report.worker_seconds or 0.0 for report in (trial.reports if trial else ())]
+    return sum(now for now, after in pairwise([*seconds, 0.0]) if after <= now) or 1.0
 
 
 def weigh(recipe: Recipe) -> float:

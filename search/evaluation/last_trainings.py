@@ -17,7 +17,7 @@ from ledger.trials import Trial
 from search.core.pace import GRACE, MEMBERS, plan_last, usual_seconds
 from search.evaluation.last_workers import LastWorkers, Trained
 from search.evaluation.trial_export import name_trial, place_export, read_weights, source_of
-from search.runner.interrupt import Interrupted
+from search.runner.interrupt import resumable
 from search.runner.machines.capacity import Capacity
 from training.contract.technique import Technique
 from training.errors import UserError
@@ -87,10 +87,8 @@ def train_ensemble(
                     started[name] = now
             if not workers.running:
                 break
-            try:
+            with resumable(hint):
                 name, member = workers.wait()
-            except Interrupted as end:
-                raise Interrupted(end.number, hint) from None
             if member is None:
                 lost += 1
                 continue
@@ -181,7 +179,7 @@ def _list_leaders(record: SweepRecord) -> list[tuple[Trial, Trained]]:
     ranked = [trial for trial in record.trials.ranked() if trial.state == "completed"]
     alike = [trial for trial in ranked if trial.recipe.preprocessing == ranked[0].recipe.preprocessing]
     tuned = [trial for trial in alike if trial.recipe.linear_probe.trains]
-    if tuned and _is_near(ranked[0], tuned[0], errors=1.0):
+    if tuned and _is_near(ranked[0], tuned[0], errors=1.0) and read_weights(record, tuned[0])[0]:
         ranked = tuned
     best = ranked[0]
     leaders = [(best, _read_trained(record, best))]

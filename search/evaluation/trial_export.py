@@ -152,9 +152,9 @@ def source_of(record: SweepRecord, trial: Trial, test: TestScored | None, classe
     """Describe the origin of an export. `test` is the sweep's test score, also if it is that of another trial."""
     metric, last = record.trials.metric, trial.reports[-1]
     # A ledger that was repaired may have lost the best epoch's report; later ones still have its score.
-    metrics = {report.epoch: report.measured() for report in trial.reports}
+    measured = {name: value for name, value in trial.kept_metrics.items() if value is not None}
     return Provenance(
-        metrics=metrics.get(last.best_epoch, {metric: last.score}),
+        metrics=measured or {metric: last.score},
         metric=metric,
         score=last.score,
         standard_error=trial.standard_error,

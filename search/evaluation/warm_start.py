@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, zip_longest
 from typing import Any
 
@@ -24,13 +24,21 @@ def collect_warm_starts(space: Space, sweeps: Sequence[SweepFolder], are_all: bo
     """
     best = (_list_best(space, SweepRecord.open(folder, only_shown=are_all), are_all) for folder in sweeps)
     in_turn = filter(None, chain.from_iterable(zip_longest(*best)))
-    return list(islice(in_turn, MOST_OF_ALL if are_all else None))
+    return list(islice(_leave_out_copies(in_turn), MOST_OF_ALL if are_all else None))
+
+
+def _leave_out_copies(recipes: Iterable[tuple[str, Recipe]]) -> Iterator[tuple[str, Recipe]]:
+    seen: list[Recipe] = []
+    for sweep, recipe in recipes:
+        if recipe not in seen:
+            seen.append(recipe)
+            yield sweep, recipe
 
 
 def _list_best(space: Space, sweep: SweepRecord, is_one_of_all: bool) -> list[tuple[str, Recipe]]:
     completed = [trial.recipe for trial in sweep.trials.ranked() if trial.state == "completed"]
-    carried = (_carry_over(space, recipe, is_one_of_all) for recipe in completed)
-    best = [(sweep.name, recipe) for recipe in islice(filter(None, carried), RECIPES_PER_SWEEP)]
+    carried = filter(None, (_carry_over(space, recipe, is_one_of_all) for recipe in completed))
+    best = list(islice(_leave_out_copies((sweep.name, recipe) for recipe in carried), RECIPES_PER_SWEEP))
     if not best and not is_one_of_all:
         raise UserError(
             f"--warm-start={sweep.name}: none of its {len(completed)} completed trials lies in this space. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -105,12 +106,18 @@ def interruptible() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def resumable(called: str) -> Iterator[None]:
-    """Add the command that continues the sweep to an `Interrupted` from the `with` block."""
+def resumable(hint: str) -> Iterator[None]:
+    """Add a sentence to an `Interrupted` from the `with` block, with the command that continues."""
     try:
         yield
     except Interrupted as end:
-        raise Interrupted(end.number, f"Continue with: sweep resume {called}") from None
+        raise Interrupted(end.number, hint) from None
+
+
+def hint_resume(called: str, budget: float | None) -> str:
+    """Return the sentence with the command that continues a sweep, for as many seconds as it had."""
+    limit = f" --time-budget {math.ceil(budget)}s" if budget else ""
+    return f"Continue with: sweep resume {called}{limit}"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from ledger.trust import DEBUG, trust
 from search.copies.place import check_place, has_sweep
 from search.core.controller import Controller
 from search.runner.display import Display
-from search.runner.interrupt import resumable
+from search.runner.interrupt import hint_resume, resumable
 from search.runner.machines.cluster import probe_cluster
 from search.runner.machines.ray_process import end_left
 from search.runner.start.moved_data import check_images, check_same, keep_files
@@ -113,12 +113,12 @@ def resume_sweep(
         settings = replace(before, **named).for_driver()
         if more_trials or not record.is_done:  # a refused command must not extend the sweep
             check_images(record, settings.is_local)
+            settings = replace(settings, time_budget_seconds=time_budget_seconds)
         probe_cluster(settings.address)
         wanted = _list_changes(record, settings, more_trials)
         ledger = Ledger(folder.ledger, record.events)
         ingest(folder, ledger)
         record = SweepRecord(folder, [*ledger.events, *wanted])
-        settings = replace(settings, time_budget_seconds=time_budget_seconds)
         tracking = _make_tracking(folder, record.header.id, record.space, settings, page)
         if record.is_done:
             for event in wanted:
@@ -152,7 +152,7 @@ def _run_again(
     folder, began = record.folder, time.monotonic()
     display.line(describe_progress(record))
     added = "".join(f" --trials {event.trials}" for event in new if isinstance(event, Extension))
-    with resumable(folder.called + added), display.start(began):
+    with resumable(hint_resume(folder.called + added, settings.time_budget_seconds)), display.start(began):
         # The ledger has all results, so a server that does not answer can get them later.
         prepared = Preparation(record.space, settings, folder.path.parent, tracking, display, patient=True).run()
     if prepared.dataset:
@@ -190,7 +190,7 @@ def _deliver(record: SweepRecord, tracking: Tracking, is_moved: bool) -> SweepEn
     undelivered = tracking.close("completed")
     controller = Controller(record.space, Ledger(record.folder.ledger, record.events), seed=record.settings.seed)
     record_runs(controller, tracking, undelivered)
-    return SweepEnd(SweepRecord(record.folder, controller.ledger.events), "completed", undelivered)
+    return SweepEnd(SweepRecord(record.folder, controller.ledger.events), "completed", undelivered, had_ended=True)
 
 
 def make_header(
@@ -204,14 +204,14 @@ def create_folder(folder: SweepFolder, header: SweepStarted, *events: AnyEvent, 
     """Create a sweep's folder with its space and the first events of its ledger, completely or not at all."""
     partial = SweepFolder(folder.path.with_name(f".{folder.name}-{header.id}"))
     partial.path.mkdir(parents=True)
-    partial.space.write_text(f"{NOTE}{header.space}", encoding="utf-8")
-    if preset:
-        partial.preset.write_text(preset, encoding="utf-8")
-    ledger = Ledger(partial.ledger)
-    for event in (header, *events):
-        ledger.append(event)
-    ledger.close()
     try:
+        partial.space.write_text(f"{NOTE}{header.space}", encoding="utf-8")
+        if preset:
+            partial.preset.write_text(preset, encoding="utf-8")
+        ledger = Ledger(partial.ledger)
+        for event in (header, *events):
+            ledger.append(event)
+        ledger.close()
         partial.path.rename(folder.path)
     except OSError as error:
         partial.remove()

@@ -22,7 +22,7 @@ from search.runner.checkpoints import Checkpoints
 from search.runner.display import Display
 from search.runner.executor import RayLost, run_on_ray
 from search.runner.inbox import Inbox
-from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, StopRequest, interruptible
+from search.runner.interrupt import URGENT_CLOSE_SECONDS, Interrupted, StopRequest, hint_resume, interruptible
 from search.runner.machines.capacity import Capacity
 from search.runner.start.prepare import PreparedSweep
 from search.tracking.writer import Tracking
@@ -41,6 +41,7 @@ class SweepEnd:
     is_ray_lost: bool = False  # whether it ended because Ray's servers on this machine did
     seconds_left: float | None = None  # of the time budget, if any
     capacity: Capacity | None = None  # for the last trainings, if any follow; they leave the cluster to other sweeps
+    had_ended: bool = False  # whether nothing was left to train
 
 
 class SweepRun:
@@ -68,7 +69,7 @@ class SweepRun:
         self.is_waiting = False  # for the workers, after Ctrl-C
         self.undelivered = 0
         self.shown = ExitStack()  # what shows the trials
-        self._hint = f"Continue with: sweep resume {folder.called}"
+        self._hint = hint_resume(folder.called, self.budget)
 
     def run(self) -> SweepEnd:
         """Run the sweep to its end.

@@ -28,7 +28,10 @@ def apply_overrides(document: Document, overrides: Sequence[str]) -> Document:
             raise UserError(f"{override}: an override is path=value, as in optimizer.lr=0.1.")
         steps: Steps = tuple(names) if names[0] in _SECTIONS else ("recipe", *names)
         section = str(steps[0])
-        _refuse_stranger(section, str(names[0]), override)
+        if names[0] == "format":  # this and the next would else be taken for misspelt techniques
+            raise UserError(f"{override}: the format belongs to the file and cannot be set here. Leave it out.")
+        if section == "recipe" and names[0] in Search.model_fields:
+            raise UserError(f"{override}: a recipe has no {names[0]}. Did you mean search.{override.strip()}?")
         value = parse_value(text, override)
         inner = _set(document.tree.get(section), None, _SECTIONS[section], (section,), steps[1:], value, override)
         tree = {**document.tree, section: inner}
@@ -56,14 +59,6 @@ def _forget_choice(tree: dict[str, Tree], field: str) -> dict[str, Tree]:
 def is_of_search(override: str) -> bool:
     """Whether an override sets a field of the section `search`."""
     return override.partition("=")[0].strip().split(".")[0] == "search"
-
-
-def _refuse_stranger(section: str, first: str, override: str) -> None:
-    """Refuse the fields `format` and `search.*`, which would otherwise be taken for misspelt techniques."""
-    if first == "format":
-        raise UserError(f"{override}: the format belongs to the file and cannot be set here. Leave it out.")
-    if section == "recipe" and first in Search.model_fields:
-        raise UserError(f"{override}: a recipe has no {first}. Did you mean search.{override.strip()}?")
 
 
 def _move(places: dict[Steps, Place], steps: Steps, override: str) -> dict[Steps, Place]:

@@ -2,6 +2,7 @@ import gzip
 import subprocess
 import sys
 import threading
+import uuid
 
 import pytest
 from filelock import FileLock
@@ -146,6 +147,7 @@ def test_only_what_a_sweep_makes_is_removed(tmp_path):
         "trials/notes.txt",
         "requests/1-0a.json",
         "final/best.ckpt",
+        f"final/{uuid.uuid4()}/last.ckpt",
         "space.yaml",
         ".git/HEAD",
     ):

@@ -9,7 +9,6 @@ import torch
 from training.contract.part import Part
 from training.contract.setup import TrainingSetup
 from training.contract.technique import Technique
-from training.contract.view import RecipeView
 from training.errors import UserError
 from training.families import FAMILIES
 from training.recipe import Recipe, read_recipe
@@ -22,12 +21,6 @@ EXAMPLES = [
     if isinstance(part, Technique) and name != "compilation"  # it takes half a minute, and changes no prediction
     for number, example in enumerate(type(part).examples or [{name: part.model_dump()}])
 ]
-
-
-def test_the_view_of_a_recipe_has_fields_of_the_recipe_alone():
-    seen = {name for name, value in vars(RecipeView).items() if isinstance(value, property)}
-    assert seen <= set(Recipe.model_fields)
-    assert "unfreeze" in seen
 
 
 @pytest.mark.parametrize("name", PARTS)

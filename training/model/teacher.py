@@ -81,11 +81,12 @@ def read_teacher(path: str, student: Recipe, classes: tuple[str, ...]) -> Traine
         other = ", ".join(sorted(set(known) ^ set(classes))[:3])
         raise UserError(f"{field}: its classes are not those of the data ({other}). Name one for the same classes.")
     # It may have been trained on the student's validation or test images.
-    if recipe.data.name == student.data.name and recipe.data.split_seed != student.data.split_seed:
-        raise UserError(
-            f"{field} was trained with data.split_seed={recipe.data.split_seed}, so on images that "
-            f"data.split_seed={student.data.split_seed} validates or tests on. Use the same seed."
-        )
+    for name in ("split_seed", "split_test"):
+        theirs, own = (f"data.{name}={getattr(each.data, name)}".lower() for each in (recipe, student))
+        if recipe.data.name == student.data.name and theirs != own:
+            raise UserError(
+                f"{field} was trained with {theirs}, so on images that {own} validates or tests on. Use {theirs}."
+            )
     if trained_on != "train":
         raise UserError(
             f"{field} was trained on the validation images too. Export a trial that was not: sweep export NAME --trial 0000."

@@ -12,8 +12,9 @@ from ledger import TRACKING_URI
 from ledger.formatting import MASK, plural
 from ledger.secrets import URI
 from ledger.trials import UNFINISHED
-from search.arguments import absolute_uri
+from search.arguments import make_absolute
 from search.display.tables.leaderboard import describe_finding, leaderboard
+from search.runner.interrupt import hint_resume
 from search.tracking.own_run import publish_export
 from training.plugins import list_sources
 
@@ -63,7 +64,7 @@ def conclude(result: Result, publish: bool = False) -> None:
         more = f"sweep resume {called}{plugins} --time-budget 1h"
         console.print(f"The time budget was spent before a trial completed. Give more time: {more}", markup=False)
     elif result.state != "completed":
-        console.print(f"Continue with: sweep resume {record.called}{plugins}", markup=False)
+        console.print(hint_resume(f"{called}{plugins}", record.settings.time_budget_seconds), markup=False)
     elif len(trials) < record.budget:
         console.print(
             f"All {plural(len(trials), 'recipe')} of this space have been trained, so the sweep ended before its "
@@ -79,5 +80,5 @@ def _describe_ui(tracking_uri: str) -> str:
     """Name the command that shows a store. An address with a masked password must come from the environment."""
     if MASK in tracking_uri:
         return f"sweep ui, with {URI} set to {tracking_uri}"
-    default = tracking_uri == absolute_uri(os.environ.get(URI) or TRACKING_URI)
+    default = tracking_uri == make_absolute(os.environ.get(URI) or TRACKING_URI)
     return "sweep ui" if default else f"sweep ui --tracking-uri {shlex.quote(tracking_uri)}"

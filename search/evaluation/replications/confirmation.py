@@ -26,7 +26,7 @@ from search.evaluation.replications.replication import (
     replicate,
 )
 from search.evaluation.trial_export import place_export, read_weights, write_trial
-from search.runner.interrupt import Interrupted
+from search.runner.interrupt import resumable
 from training.errors import UserError, printable
 from training.process.resources import find_device
 from training.recipe import read_recipe
@@ -184,10 +184,8 @@ def train_final(replicated: Replicated, confirmation: Confirmation, say: Callabl
     record, trial = replicated.record, _find_trial(replicated, confirmation.winner.label)
     out = place_export(f"{replicated.event.of}-final", record)
     headline = judge(confirmation.metric, confirmation.winner)
-    try:
+    with resumable(f"Continue with: sweep confirm {replicated.source.called} --final"):
         is_trained = train_release(record, trial, out, say, headline=headline, test=record.test)
-    except Interrupted as end:
-        raise Interrupted(end.number, f"Continue with: sweep confirm {replicated.source.called} --final") from None
     if not is_trained:
         raise UserError(
             f"{record.name}: on training and validation images together its recipe diverged, or its worker was lost, so "

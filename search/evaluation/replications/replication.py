@@ -166,8 +166,11 @@ def publish(conclusion: Conclusion, say: Callable[[str], None]) -> None:
 
     record, kind = conclusion.replicated.record, conclusion.replicated.event.kind
     results, html = (record.folder.path / f"{kind}.{ending}" for ending in ("json", "html"))
-    results.write_text(json.dumps(conclusion.outcome.to_json(), indent=2) + "\n", encoding="utf-8")
-    html.write_text(conclusion.page, encoding="utf-8")
+    texts = {results: json.dumps(conclusion.outcome.to_json(), indent=2) + "\n", html: conclusion.page}
+    for path, text in texts.items():
+        partial = path.with_name(f"{path.name}.partial")  # on a full disk, the earlier one stays
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
     say(f"The page: {html}")
     lines = (conclusion.columns, ["---"] * len(conclusion.columns), *conclusion.rows)
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)  # MLflow shows its description as Markdown

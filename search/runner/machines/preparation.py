@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,7 @@ from search.copies.place import check_place
 from search.runner.machines.cluster import Node
 from search.runner.machines.ray_failures import describe_failure
 from search.runner.worker import ROOMS, bootstrap, project_root
-from spaces.parameters.domains import Choice, Domain, Tree
+from spaces.parameters.domains import Choice, Domain
 from spaces.parameters.draws import RandomTrial, count, draw, draw_every
 from spaces.space import Space
 from training.contract.part import Part
@@ -59,7 +59,10 @@ def inputs_of(space: Space) -> list[Recipe]:
         if name in needed
     }
     recipes = {input_key(recipe): recipe for recipe in space.baselines()[:1]}
-    for values in _list_draws(part):
+    draws: Iterable[Any] = (draw(part, RandomTrial(seed)) for seed in range(COMBINATIONS))
+    if count(part) <= COMBINATIONS:
+        draws = (values for _, values in draw_every(partial(draw, part)))
+    for values in draws:
         with suppress(UserError):  # a draw that conflicts is skipped
             recipe = read_recipe(values)
             recipes.setdefault(input_key(recipe), recipe)
@@ -76,12 +79,6 @@ def prepared_fields() -> dict[str, Any]:
     parts = {name: info.default for name, info in Recipe.model_fields.items() if isinstance(info.default, Part)}
     fields = {name: part.prepared_fields for name, part in parts.items() if part.prepared_fields}
     return {name: True if chosen == "all" else set(chosen) for name, chosen in fields.items()}
-
-
-def _list_draws(tree: dict[str, Tree]) -> list[Any]:
-    if count(tree) > COMBINATIONS:
-        return [draw(tree, RandomTrial(seed)) for seed in range(COMBINATIONS)]
-    return [values for _, values in draw_every(partial(draw, tree))]
 
 
 def _forget_strengths(part: Any, needed: set[str]) -> Any:

@@ -288,3 +288,21 @@ def test_an_option_without_a_name_is_shown_as_its_value_and_not_by_its_place(nam
     assert {name_choice(parameter, flat) for flat in drawn} == set(chosen)
     (axis,) = [axis for axis in collect_sweep(sweep).axes if axis.name == name]
     assert axis.options[: len(labels)] == labels
+
+
+def test_a_searched_number_may_be_a_word_in_a_baseline(tmp_path):
+    path = tmp_path / "made-up.yaml"
+    path.write_text(SPACE)
+    space = load_space(path, ["linear_probe={c: {log_uniform: [0.001, 10.0]}}", "search.scheduler={name: none}"])
+    memory = simulate(space)
+    for count in (3, 30):  # of the baselines alone, then of all trials
+        ends = [place for place, event in enumerate(memory.events) if event.event == "end"]
+        events = [make_header("words", space), *memory.events[: ends[count - 1] + 1]]
+        sweep = make_tables(SweepRecord(SweepFolder(Path("sweeps", "words")), events))
+        assert len(sweep.completed)
+        levels = measure_effects(fit_sweep(sweep)).query("parameter == 'linear_probe.c'")
+        assert set(levels.verdict) == {NOT_ENOUGH}  # nothing has the baseline's value
+    for value in ("auto", "off"):
+        trials = sweep.trials.copy()
+        trials.loc[trials.trial == sweep.completed.trial.iloc[0], "linear_probe.c"] = value
+        assert render_report(find(replace(sweep, trials=trials)))

@@ -1,5 +1,6 @@
 """Mistakes of a user: each ends in one sentence before any file is created."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -225,6 +226,23 @@ def test_a_signal_ends_a_command_with_its_own_exit_code_and_a_sentence(
     monkeypatch.setattr(patched, Mock(side_effect=Interrupted(number, "Continue with: sweep resume mine")))
     assert search.cli.main._run_command() == code
     assert capsys.readouterr().err.endswith(". Continue with: sweep resume mine\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "/a/b: No space left on device. Mend this, then give the command again."),
+        (errno.EACCES, "/a/b: Permission denied. Mend this, then give the command again."),
+    ],
+)
+def test_what_no_program_can_avoid_ends_in_a_sentence(number, words, tmp_path, monkeypatch, capsys):
+    make_sweep(tmp_path, "mine")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sweep", "stop", "mine"])
+    failure = Mock(side_effect=OSError(number, os.strerror(number), "/a/b"))
+    monkeypatch.setattr("search.evaluation.requests.request_end", failure)
+    assert search.cli.main._run_command() == 2
+    assert capsys.readouterr().err == f"sweep: {words}\n"
 
 
 def test_a_shell_completes_commands_options_and_names_of_sweeps(tmp_path):

@@ -155,6 +155,16 @@ def test_a_sweep_that_is_not_there_or_here_already_is_refused(place, tmp_path):
         fetch_sweep(place.uri, tmp_path / "photos")
 
 
+def test_the_space_of_a_preset_is_copied_with_the_ledger(place, tmp_path):
+    folder = SweepFolder(tmp_path / "photos-1")
+    folder.path.mkdir()
+    for path in (folder.ledger, folder.preset):
+        path.write_text(path.name)
+    LedgerCopy(folder, place.child(folder.name)).close()
+    fetch_sweep(place.uri, tmp_path / "here" / "photos-1")
+    assert (tmp_path / "here" / "photos-1" / "preset.yaml").read_text() == "preset.yaml"
+
+
 def test_a_ledger_is_copied_while_it_grows_and_at_the_end(place, tmp_path, monkeypatch):
     folder = SweepFolder(tmp_path / "photos")
     folder.path.mkdir()

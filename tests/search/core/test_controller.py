@@ -321,7 +321,27 @@ def test_nothing_starts_that_would_not_end_in_time(tmp_path):
     left[0] = 0.5
     assert controller.next_trial() is None
     assert controller.is_out_of_time
-    refused = [event for event in controller.ledger.events if event.event == "infeasible"]
-    assert "less time is left" in refused[-1].reason
     resumed = Controller(SPACE, Ledger(tmp_path / "ledger.jsonl", controller.ledger.events))
     assert resumed.next_trial().origin == "sampler"  # another driver has its own time
+
+
+def test_what_would_not_end_in_time_is_left_for_a_resume(tmp_path):
+    fixed = ["mixup={alpha: 0.0}", "optimizer.lr=0.01", "label_smoothing.alpha=0.0", "unfreeze.level=full", "epochs=2"]
+    fixed += [
+        "augmentation={policy: none}",
+        "precision.mode=32-true",
+        "search.scheduler={name: none}",
+        "search.trials=9",
+    ]
+    space = load_space("quick", ["batch_size={choice: [8, 16, 32]}", "search.sampler=grid", *fixed])
+    controller = Controller(space, Ledger(tmp_path / "ledger.jsonl"))
+    trained = controller.next_trial()
+    for epoch in (1, 2):
+        controller.report(0, make_report(epoch, 0.5), worker_seconds=10.0 * epoch)
+    controller.seconds_left = lambda: 5.0
+    assert controller.next_trial() is None
+    assert controller.is_out_of_time
+    assert not controller.is_done
+    resumed = Controller(space, Ledger(tmp_path / "ledger.jsonl", controller.ledger.events))
+    assert {resumed.next_trial().recipe.batch_size for _ in range(2)} == {8, 16, 32} - {trained.recipe.batch_size}
+    assert resumed.next_trial() is None

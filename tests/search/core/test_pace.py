@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from search.core.pace import LastPlan, Pace, keep_for_end, plan_last
+from search.core.pace import LastPlan, Pace, keep_for_end, plan_last, usual_seconds
 from training.recipe import read_recipe
 
 
@@ -49,6 +49,11 @@ NUMBERS = count()
 )
 def test_a_recipe_takes_in_proportion_to_what_was_seen(recipe, seconds):
     assert predict_seconds(recipe, [make_trial(FULL, 25, 45, 65)]) == pytest.approx(seconds)
+
+
+def test_the_time_of_a_trial_is_that_of_all_its_workers():
+    assert usual_seconds(make_trial(FULL, 10, 20, 30, 8, 16)) == 46
+    assert usual_seconds(make_trial(FULL, None)) == usual_seconds(None) == 1
 
 
 def test_trials_of_the_same_cost_count_alone_and_the_shortest_start():

@@ -159,9 +159,10 @@ def test_a_later_export_keeps_the_last_training_and_a_named_trial_is_as_it_was_s
 def test_the_end_of_a_resumed_sweep_replaces_the_last_training_but_an_interruption_keeps_it(record, out, monkeypatch):
     monkeypatch.setattr(last_trainings, "MOST_MEMBERS", 1)
     train_all(record, out)
-    for state, trained_on in (("interrupted", "train and validation"), ("completed", "train")):
+    ends = [("interrupted", False), ("completed", True), ("completed", False)]
+    for (state, had_ended), trained_on in zip(ends, ["train and validation"] * 2 + ["train"], strict=True):
         with suppress(typer.Exit):
-            conclude(Result(record, state, 0, Console(quiet=True)))
+            conclude(Result(record, state, 0, Console(quiet=True), had_ended=had_ended))
         assert read_facts(out)["trained_on"] == trained_on
 
 
@@ -179,6 +180,18 @@ def test_in_python_the_first_export_takes_the_time_that_was_kept_and_the_next_ke
     assert result.export() == folder
     assert (folder / "model.safetensors").read_bytes() == before
     assert "keeps the model of the sweep's end." in capsys.readouterr().out
+
+
+def test_what_continues_a_sweep_gives_it_as_much_time_again(record, capsys, monkeypatch):
+    monkeypatch.setitem(vars(record), "settings", replace(record.recorded_settings, time_budget_seconds=600.0))
+    conclude(Result(record, "time_budget", 0, Console(width=1000)))
+    assert "Continue with: sweep resume tiny --time-budget 600s\n" in capsys.readouterr().out
+
+
+def test_a_store_in_the_environment_that_the_sweep_did_not_use_may_be_any(record, capsys, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///home/ada/mlruns")
+    conclude(Result(record, "completed", 0, Console(width=1000)))
+    assert f"sweep ui --tracking-uri {record.recorded_settings.tracking_uri}\n" in capsys.readouterr().out
 
 
 def test_the_commands_at_the_end_of_a_sweep_run_as_they_are_printed(home, capsys):
@@ -261,6 +274,9 @@ def test_a_linear_probe_that_leads_by_luck_gives_way_to_the_best_fine_tuning(rec
     assert read_facts(out)["finding"].startswith(said)  # not what is said of the best
     assert read_facts(out)["score"] == expect_score("val_accuracy", [one.answers for one in tuned], len(near))[0]
     monkeypatch.setattr(type(best), "standard_error", best.score - second.score - 0.001)
+    assert choose(record)[0] == (best.name, 0)
+    monkeypatch.setattr(type(best), "standard_error", best.score - second.score + 0.001)
+    (record.folder.trial(second.number) / "best.ckpt").unlink()  # as with --keep-best 1
     assert choose(record)[0] == (best.name, 0)
 
 

@@ -1,6 +1,7 @@
 """Which recipes of earlier sweeps a new one begins with."""
 
 import os
+import shutil
 
 import pytest
 
@@ -62,6 +63,14 @@ def test_of_all_sweeps_those_with_the_same_backbone_count_from_the_latest_on_wit
     old, new = list_best(storage, "old"), list_best(storage, "new")
     assert list(request.warm_starts) == [new[0], old[1], new[1], old[2]]
     assert request.notes[-1] == "Begins with the best recipes of new, old."
+
+
+def test_a_recipe_that_several_sweeps_have_counts_once(storage):
+    shutil.copytree(storage / "new", storage / "again")
+    os.utime(storage / "again" / "ledger.jsonl", (5, 5))
+    old, new = list_best(storage, "old"), list_best(storage, "new")
+    assert list(begin(storage, "all").warm_starts) == [new[0], old[1], new[1], old[2]]
+    assert list(begin(storage, "new", "again").warm_starts) == new[:3]
 
 
 def test_all_may_be_none(tmp_path):

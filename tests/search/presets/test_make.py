@@ -10,6 +10,7 @@ from search import api
 from search.cli.main import app
 from search.presets import make, rules
 from search.presets.make import make_preset
+from search.presets.rules import find_preset
 from search.request import read_request, read_source
 from search.runner import sweep
 from search.runner.machines.cluster import Node
@@ -286,10 +287,14 @@ def test_a_mistake_ends_in_one_sentence_and_makes_nothing(home, arguments, words
 
 
 def test_a_folder_of_images_is_a_preset_for_it(home):
-    made = ["data.root=photos", "epochs=3"]
+    made = ['data.root="photos"', "epochs=3"]
     assert read_source("photos", ["epochs=3"], None, None) == (None, "good", made)
     assert read_source("photos", ["epochs=3"], "fast", None) == (None, "fast", made)
-    assert read_source("root=photos", ["epochs=3"], "fast", None) == (None, "fast", made)
+    assert read_source("root=photos", ["epochs=3"], "fast", None) == (None, "fast", ["data.root=photos", "epochs=3"])
+    for name in ("photos #2", "2024"):  # what YAML would read as something else
+        draw(home / name)
+        _, _, (override,) = read_source(name, [], None, None)
+        assert make._divide(find_preset("good"), [override])[0].root == name
     (home / "quick").mkdir()
     assert read_source("quick", [], None, None) == ("quick", None, [])
 

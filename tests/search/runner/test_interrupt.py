@@ -10,7 +10,7 @@ import time
 import pytest
 
 from search.runner import interrupt
-from search.runner.interrupt import Interrupted, interruptible, listen, resumable
+from search.runner.interrupt import Interrupted, hint_resume, interruptible, listen, resumable
 from tests.real_sweeps import SWEEP, check_no_processes, environment
 
 
@@ -93,8 +93,10 @@ def test_libraries_that_catch_exceptions_and_ctrl_c_do_not_catch_it():
     assert not issubclass(Interrupted, Exception | KeyboardInterrupt)
 
 
-def test_a_sweep_that_is_interrupted_during_a_resume_prints_the_command_to_continue():
-    with pytest.raises(Interrupted, match=r"ended by SIGTERM\. Continue with: sweep resume mine$"), resumable("mine"):
+@pytest.mark.parametrize(("budget", "limit"), [(None, ""), (600.0, " --time-budget 600s")])
+def test_a_sweep_that_is_interrupted_during_a_resume_prints_the_command_to_continue(budget, limit):
+    words = rf"ended by SIGTERM\. Continue with: sweep resume mine{limit}$"
+    with pytest.raises(Interrupted, match=words), resumable(hint_resume("mine", budget)):
         raise Interrupted(signal.SIGTERM)
 
 

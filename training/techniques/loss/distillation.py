@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Distillation(Technique):
     interactions: ClassVar[str] = (
         "The teacher sees each image as the student does, cropped, augmented and mixed (Beyer et al. 2022), so it costs a "
-        "forward pass in each step. Without random crops, flips, augmentation, erasing and mixing the images repeat, and "
-        "its logits are computed once per machine and stored, as features are. Images are normalised and resized for it. "
+        "forward pass in each step, and training starts at the images, not at stored features. Images are normalised and "
+        "resized for it. "
         "class_balance=weights and label_smoothing apply to the labels' term alone. The student's export and checkpoints do "
         "not have the teacher. Longer trainings gain more. For the best trial of a sweep as a teacher, export it: it has seen "
         "the same training images, and neither those of validation nor of test."

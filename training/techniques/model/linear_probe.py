@@ -58,4 +58,6 @@ class LinearProbe(Technique):
             return f"{c} with optimizer.lr={recipe.optimizer.lr}, found with a random head: give lr as a number."
         if not self.trains and recipe.optimizer.name == "prodigy":
             return "optimizer.name=prodigy has one rate for all parameters: linear_probe.trains=false does not fit."
+        if not self.trains and recipe.classifier_retraining.is_on:
+            return "classifier_retraining trains a new head, and linear_probe.trains=false trains none: leave one out."
         return None

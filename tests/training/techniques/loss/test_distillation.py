@@ -211,6 +211,9 @@ def test_classes_are_matched_by_name(teacher, tmp_path):
 def test_a_teacher_that_may_know_the_validation_images_is_refused(fit, teacher, tmp_path):
     with pytest.raises(UserError, match=r"was trained with data\.split_seed=0, so on images that data\.split_seed=1"):
         fit(data={"name": "digits", "train_size": 64, "split_seed": 1}, distillation={"teacher": str(teacher)})
+    words = r"with data\.split_test=true, so on images that data\.split_test=false validates or tests on\. Use data\.split_test"
+    with pytest.raises(UserError, match=words):
+        fit(data={"name": "digits", "train_size": 64, "split_test": False}, distillation={"teacher": str(teacher)})
     export = export_of(teacher, tmp_path / "released", trained_on="train and validation")
     with pytest.raises(UserError, match="was trained on the validation images too"):
         fit(distillation={"teacher": str(export)})

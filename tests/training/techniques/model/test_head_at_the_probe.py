@@ -71,6 +71,22 @@ def test_cross_validation_takes_a_strong_penalty_for_noise_and_a_weak_one_where_
     assert choose_c(noise, made_up[1], 0) <= 0.001 < 0.1 <= choose_c(np.eye(3)[made_up[1]] * 3, made_up[1], 0)
 
 
+def test_classes_with_one_image_take_no_part_in_the_cross_validation(made_up):
+    features, labels = np.eye(3)[made_up[1]] * 3, made_up[1].copy()
+    chosen = choose_c(features, labels, 0)
+    labels[:2] = 3, 4
+    assert choose_c(features, labels, 0) == chosen > 0.01
+    assert choose_c(features[:4], np.array([0, 0, 1, 2]), 0) == 0.01
+
+
+def test_the_probe_of_a_model_in_float64_is_that_of_float32(tmp_path):
+    scores = []
+    for mode in ("32-true", "64-true"):
+        (tmp_path / mode).mkdir()
+        scores.append(train(read_recipe(RECIPE | PROBE | {"precision": {"mode": mode}}), tmp_path / mode).score)
+    assert scores[0] == pytest.approx(scores[1], abs=0.02)
+
+
 @pytest.mark.parametrize("level", ["last", "most", "full"])
 def test_each_level_starts_at_the_probe(level):
     recipe, data = resolved(RECIPE | {"unfreeze": {"level": level}})
@@ -129,6 +145,10 @@ def test_the_plain_probe_stays_what_it_is_and_a_fine_tuning_does_not(tmp_path):
         ({"linear_probe": {"trains": False}}, "set linear_probe.c=auto"),
         ({"backbone": {"name": "test_resnet", "weights": "none"}}, "use pretrained weights, or c=off"),
         ({"optimizer": {"name": "adamw", "lr": "auto"}}, "give lr as a number"),
+        (
+            {"linear_probe": {"c": 0.1, "trains": False}, "classifier_retraining": {"epochs": 1}},
+            "trains none: leave one out",
+        ),
         ({"attention_pooling": {"heads": 4}, "unfreeze": {"level": "last"}}, "leave one out"),
     ],
 )
