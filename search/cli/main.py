@@ -133,7 +133,8 @@ def _run_command() -> int:
     except Exception as error:  # noqa: BLE001 - a fault of ours, shown whole
         if isinstance(error, OSError) and error.errno in OUTSIDE:
             reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-            return _say(f"{reason}. Mend this, then give the command again.", 2)
+            way = "Shorten it" if error.errno == errno.ENAMETOOLONG else "Mend this, then give the command again"
+            return _say(f"{reason}. {way}.", 2)
         cause: BaseException | None = error
         while cause and not isinstance(cause, Interrupted):  # libraries made it of the signal while they were imported
             cause = cause.__context__

@@ -1,7 +1,10 @@
 """The Python API: what its functions return and raise, and what they leave alone in the caller's process."""
 
+import errno
 import signal
 from inspect import signature
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -9,11 +12,15 @@ from typer.main import get_command
 
 import search
 from analysis.loading import load
+from ledger.file import Ledger
+from ledger.folder import SweepFolder
+from ledger.settings import Settings
 from search.arguments import absolute_uri
 from search.cli.main import app
 from search.request import read_request
 from search.runner.interrupt import Interrupted, listen
 from search.sweep_options import SweepOptions
+from spaces.load import load_space
 from training.errors import UserError
 
 QUIET = Console(quiet=True)
@@ -152,6 +159,44 @@ def test_a_sweep_continues_on_other_machines_and_what_these_refuse_stays_as_it_w
     with pytest.raises(KeyboardInterrupt, match="Continue with: sweep resume tiny --trials 3"):
         search.resume("tiny", 3, console=QUIET)
     assert ledger.read_bytes() == before
+
+
+class Enough(Exception):
+    """What a test looks at has happened."""
+
+
+def test_the_time_budget_of_a_resume_is_one_of_its_settings(home, monkeypatch):
+    import search.runner.sweep as sweep
+
+    prepared = SimpleNamespace(space=None, dataset=None, capacity=None, resolve=lambda recipe: recipe)
+    monkeypatch.setattr(sweep.Preparation, "run", lambda start: prepared)
+    monkeypatch.setattr(sweep.SweepRun, "run", Mock(side_effect=Enough))
+    for given, seconds in (("10m", 600.0), (None, None)):
+        with pytest.raises(Enough):
+            search.resume("tiny", 1, time_budget=given, console=QUIET)
+        assert search.open("tiny", console=QUIET).record.settings.time_budget_seconds == seconds
+
+
+def test_a_sweep_whose_machine_is_lost_is_fetched_before_its_preset_looks_for_its_space(home, monkeypatch):
+    monkeypatch.setattr("search.api._read", Mock(side_effect=Enough))
+    (home / "store").mkdir()
+    (home / "sweeps" / "tiny").rename(home / "store" / "tiny")
+    (home / "store" / "tiny" / "preset.yaml").write_text("kept")
+    given = {"preset": "fast", "name": "tiny", "copy_to": f"file://{home}/store", "console": QUIET}
+    for or_resume in (False, True):
+        with pytest.raises(Enough):
+            search.run(overrides=["data.root=photos"], or_resume=or_resume, **given)
+        assert (home / "sweeps" / "tiny" / "preset.yaml").exists() == or_resume
+
+
+def test_a_new_sweep_that_finds_no_room_leaves_nothing(tmp_path, monkeypatch):
+    from search.runner.sweep import create_folder, make_header
+
+    monkeypatch.setattr(Ledger, "append", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    space = load_space("quick")
+    with pytest.raises(OSError, match="No space left"):
+        create_folder(SweepFolder(tmp_path / "new"), make_header("new", "1", space, Settings()))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_call_that_a_scheduler_repeats_continues_the_sweep_or_returns_it(home, monkeypatch):

@@ -83,7 +83,8 @@ def test_the_probe_of_a_model_in_float64_is_that_of_float32(tmp_path):
     scores = []
     for mode in ("32-true", "64-true"):
         (tmp_path / mode).mkdir()
-        scores.append(train(read_recipe(RECIPE | PROBE | {"precision": {"mode": mode}}), tmp_path / mode).score)
+        trained = train(read_recipe(RECIPE | PROBE | {"precision": {"mode": mode}}), tmp_path / mode)
+        scores.append(trained.reports[-1].score)
     assert scores[0] == pytest.approx(scores[1], abs=0.02)
 
 
