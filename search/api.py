@@ -141,10 +141,8 @@ def _fetch_lost(options: SweepOptions) -> None:
         return
     from search.copies.place import check_uri, fetch_sweep, has_sweep
 
-    uri, folder = (
-        check_uri("--copy-to", options.copy_to),
-        Path(options.storage).absolute() / check_name(options.name, "--name"),
-    )
+    uri = check_uri("--copy-to", options.copy_to)
+    folder = Path(options.storage).absolute() / check_name(options.name, "--name")
     if not folder.exists() and has_sweep("--copy-to", uri, options.name):
         fetch_sweep(uri, folder, "--copy-to")
 

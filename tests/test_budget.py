@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 FILES = [
     path for room in ("training", "spaces", "ledger", "analysis", "search") for path in (ROOT / room).rglob("*.py")
 ]
-LINES, FULL_FILES, COMMANDS, OPTIONS, ANY, LONGEST_FUNCTION = 35_791, 297, 18, 46, 93, 60
+LINES, FULL_FILES, COMMANDS, OPTIONS, ANY, LONGEST_FUNCTION = 35_786, 297, 18, 46, 93, 60
 
 
 def test_the_product_has_no_more_lines_and_files_than_before():

@@ -122,9 +122,7 @@ def _batches(
         try:
             return classifier.prepare(read_image(image[0], classifier.reduced_side))
         except ImageError as error:
-            reason = (
-                error.reason if isinstance(error, UnreadableImage) else "it is away, perhaps with its folder or disk"
-            )
+            reason = error.reason if isinstance(error, UnreadableImage) else "it is away, perhaps with its folder"
             return f"{printable(image[0])} ({reason})"
 
     parts = [named[start : start + size] for start in range(0, len(named), size)]

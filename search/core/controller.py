@@ -121,9 +121,8 @@ class Controller:
     def is_done(self) -> bool:
         """Whether nothing is left to run."""
         is_used_up = self.sampler.is_used_up and not (self.added or self.was_late)
-        return (is_used_up or len(self.trials) >= self.budget) and not any(
-            trial.state in UNFINISHED for trial in self.trials
-        )
+        nothing_runs = not any(trial.state in UNFINISHED for trial in self.trials)
+        return nothing_runs and (is_used_up or len(self.trials) >= self.budget)
 
     def accept(self, event: AnyRequest) -> None:
         """Record a request of a user; one that the ledger has already, or that cannot be met, is ignored."""

@@ -64,7 +64,7 @@ def conclude(result: Result, publish: bool = False) -> None:
         more = f"sweep resume {called}{plugins} --time-budget 1h"
         console.print(f"The time budget was spent before a trial completed. Give more time: {more}", markup=False)
     elif result.state != "completed":
-        console.print(hint_resume(f"{called}{plugins}", record.settings.time_budget_seconds), markup=False)
+        console.print(hint_resume(f"{called}{plugins}", record.recorded_settings.time_budget_seconds), markup=False)
     elif len(trials) < record.budget:
         console.print(
             f"All {plural(len(trials), 'recipe')} of this space have been trained, so the sweep ended before its "

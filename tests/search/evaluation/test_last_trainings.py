@@ -183,7 +183,8 @@ def test_in_python_the_first_export_takes_the_time_that_was_kept_and_the_next_ke
 
 
 def test_what_continues_a_sweep_gives_it_as_much_time_again(record, capsys, monkeypatch):
-    monkeypatch.setitem(vars(record), "settings", replace(record.recorded_settings, time_budget_seconds=600.0))
+    settings = replace(record.recorded_settings, time_budget_seconds=600.0)
+    monkeypatch.setattr(SweepRecord, "recorded_settings", settings)
     conclude(Result(record, "time_budget", 0, Console(width=1000)))
     assert "Continue with: sweep resume tiny --time-budget 600s\n" in capsys.readouterr().out
 
