@@ -132,7 +132,6 @@ def test_the_card_names_a_test_only_where_images_were_kept_for_one(exported):
     assert "confirm" not in no_test
 
 
-@pytest.mark.slow
 def test_the_interval_on_the_card_ends_at_all_or_nothing(exported):
     found = read_export(exported)
     for score, interval in ((1.0, "99.2 % to 100.0 %"), (0.0, "0.0 % to 0.8 %")):
@@ -149,6 +148,7 @@ def test_the_code_of_the_card_finds_a_backbone_of_a_plugin(exported):
     assert 'model = list_own("backbone")["net"]().build(10, ' in card
 
 
+@pytest.mark.slow
 def test_every_form_of_an_export_of_snapshots_averages_the_probabilities_of_its_members(
     make_export, accuracy_of, stranger
 ):
